@@ -1,0 +1,85 @@
+package commands
+
+import (
+	"context"
+	"io"
+	"os"
+	"os/signal"
+	"syscall"
+	"time"
+
+	"golang.org/x/term"
+)
+
+// Deps is everything that a command gets from the process it runs in. [System]
+// fills it from the real one, a test with buffers and a clock of its own. In,
+// Out, ErrOut, Getenv and Now are required.
+type Deps struct {
+	In     io.Reader
+	Out    io.Writer // results, nothing else
+	ErrOut io.Writer // errors, warnings, progress, prompts
+
+	StdinTTY  bool
+	StdoutTTY bool
+	StderrTTY bool
+	Width     int // columns of the terminal behind Out, 0 if unknown
+
+	Getenv func(string) string
+	Now    func() time.Time
+
+	// Notify returns a context that is cancelled, with a *SignalError as its
+	// cause, when the process is asked to stop. nil never is.
+	Notify func(context.Context) (context.Context, context.CancelFunc)
+
+	flags *globalFlags // set by Main, before a command runs
+}
+
+// SignalError is the cause of a context that a signal cancelled.
+type SignalError struct{ Signal os.Signal }
+
+func (e *SignalError) Error() string { return e.Signal.String() }
+
+// System returns the dependencies of a real process.
+func System() Deps {
+	width, _, err := term.GetSize(int(os.Stdout.Fd()))
+	if err != nil {
+		width = 0
+	}
+	return Deps{
+		In: os.Stdin, Out: os.Stdout, ErrOut: os.Stderr,
+		StdinTTY:  term.IsTerminal(int(os.Stdin.Fd())),
+		StdoutTTY: term.IsTerminal(int(os.Stdout.Fd())),
+		StderrTTY: term.IsTerminal(int(os.Stderr.Fd())),
+		Width:     width,
+		Getenv:    os.Getenv,
+		Now:       time.Now,
+		Notify:    notify,
+	}
+}
+
+// notify cancels the context at the first SIGINT or SIGTERM and then restores
+// what these signals do by default, so that the second one ends the process at
+// once, whatever it is waiting for.
+//
+// SIGPIPE is caught and dropped: a write to a closed pipe then fails with EPIPE
+// instead of killing the process in the middle of a transaction.
+func notify(parent context.Context) (context.Context, context.CancelFunc) {
+	ctx, cancel := context.WithCancelCause(parent)
+	stop := make(chan os.Signal, 1)
+	signal.Notify(stop, os.Interrupt, syscall.SIGTERM)
+	pipe := make(chan os.Signal, 1)
+	signal.Notify(pipe, syscall.SIGPIPE)
+	go func() {
+		select {
+		case s := <-stop:
+			signal.Stop(stop)
+			cancel(&SignalError{Signal: s})
+		case <-ctx.Done():
+		}
+	}()
+	return ctx, func() {
+		signal.Stop(stop)
+		signal.Stop(pipe)
+		cancel(nil)
+	}
+}

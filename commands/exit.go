@@ -1,0 +1,267 @@
+package commands
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"strconv"
+	"strings"
+	"syscall"
+
+	"github.com/kshare/kshare/output"
+	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kerr"
+)
+
+// The exit codes. They are an interface: a script may rely on them, and none is
+// ever given another meaning.
+const (
+	exitDone           = 0
+	exitFailed         = 1
+	exitPartial        = 3
+	exitAuth           = 4
+	exitUnsupported    = 5
+	exitRefused        = 6
+	exitDeadline       = 7
+	exitFenced         = 8
+	exitUnknownOutcome = 9
+	exitChanged        = 10
+	exitUsage          = 64
+	exitInterrupted    = 130
+	exitClosedPipe     = 141
+	exitTerminated     = 143
+)
+
+// ExitCode is one exit code and what it tells a script.
+type ExitCode struct {
+	Code    int
+	Meaning string
+}
+
+// ExitCodes returns all exit codes that kshare can end with, ascending. The
+// slice is the caller's.
+func ExitCodes() []ExitCode {
+	return []ExitCode{
+		{exitDone, "done, or already so"},
+		{exitFailed, "failed"},
+		{exitPartial, "partly done, or the answer is incomplete"},
+		{exitAuth, "not authenticated or not authorised"},
+		{exitUnsupported, "not supported by this cluster"},
+		{exitRefused, "stopped by a safety check"},
+		{exitDeadline, "deadline passed, or no broker could be reached"},
+		{exitFenced, "fenced by another producer"},
+		{exitUnknownOutcome, "the outcome of a commit is unknown"},
+		{exitChanged, "changed (only with --detailed-exitcode)"},
+		{exitUsage, "wrong usage or configuration"},
+		{exitInterrupted, "interrupted (SIGINT)"},
+		{exitClosedPipe, "the reader of stdout closed it"},
+		{exitTerminated, "terminated (SIGTERM)"},
+	}
+}
+
+// exitRule says which errors end with a code, and what to do about them. An
+// error that is a hinter brings a better hint itself.
+type exitRule struct {
+	code  int
+	match func(error) bool
+	hint  string
+}
+
+// exitRules is the one place where errors become exit codes. The first rule
+// that matches decides, so what a script most needs to know comes first: a
+// commit with an unknown outcome stays one when it was a signal that cut it.
+// An error that no rule matches is exitFailed.
+//
+// A package says what happened by a sentinel or a type of its own; it gets a
+// row here by isAny(pkg.ErrX) or isA[*pkg.XError]().
+func exitRules() []exitRule {
+	return []exitRule{
+		{exitUsage, isA[*usageError](), ""},
+		{exitClosedPipe, isAny(syscall.EPIPE, errClosedPipe), ""},
+		{exitInterrupted, isSignal(os.Interrupt), ""},
+		{exitTerminated, isSignal(syscall.SIGTERM), ""},
+		{exitPartial, isPartial, "the result on stdout lacks what could not be read"},
+		{exitFenced, isAny(
+			kerr.ProducerFenced, kerr.InvalidProducerEpoch, kerr.InvalidProducerIDMapping,
+		), "another producer uses the same transactional id; give each process its own"},
+		{exitAuth, isAny(
+			kerr.SaslAuthenticationFailed, kerr.UnsupportedSaslMechanism, kerr.IllegalSaslState,
+			kerr.ClusterAuthorizationFailed, kerr.GroupAuthorizationFailed,
+			kerr.TopicAuthorizationFailed, kerr.TransactionalIDAuthorizationFailed,
+			kerr.DelegationTokenAuthDisabled, kerr.SecurityDisabled,
+		), "check the credentials, and the ACLs of this principal"},
+		{exitUnsupported, isAny(kerr.UnsupportedVersion), "'kshare help exit-codes' tells the codes apart; this cluster lacks what the command needs"},
+		{exitDeadline, isDeadline, ""},
+	}
+}
+
+// classify returns the exit code of err and the hint that goes with it.
+func classify(err error) (code int, hint string) {
+	if err == nil {
+		return exitDone, ""
+	}
+	code = exitFailed
+	for _, r := range exitRules() {
+		if r.match(err) {
+			code, hint = r.code, r.hint
+			break
+		}
+	}
+	if h, ok := errors.AsType[hinter](err); ok {
+		hint = h.Hint()
+	}
+	return code, hint
+}
+
+// hinter is an error that knows what to do next. Packages implement it without
+// knowing of this one.
+type hinter interface {
+	error
+	Hint() string
+}
+
+// brokerError is an error that knows which broker it came from.
+type brokerError interface {
+	error
+	BrokerID() int32
+}
+
+func isAny(targets ...error) func(error) bool {
+	return func(err error) bool {
+		for _, t := range targets {
+			if errors.Is(err, t) {
+				return true
+			}
+		}
+		return false
+	}
+}
+
+func isA[E error]() func(error) bool {
+	return func(err error) bool {
+		_, ok := errors.AsType[E](err)
+		return ok
+	}
+}
+
+func isSignal(s os.Signal) func(error) bool {
+	return func(err error) bool {
+		e, ok := errors.AsType[*SignalError](err)
+		return ok && e.Signal == s
+	}
+}
+
+// isPartial holds where some brokers answered and some did not.
+func isPartial(err error) bool {
+	if errors.Is(err, errIncomplete) {
+		return true
+	}
+	e, ok := errors.AsType[*kadm.ShardErrors](err)
+	return ok && !e.AllFailed
+}
+
+// isDeadline holds for a deadline that passed and for a broker that could not
+// be reached, which to a script is the same: try again later.
+func isDeadline(err error) bool {
+	if errors.Is(err, context.DeadlineExceeded) {
+		return true
+	}
+	op, ok := errors.AsType[*net.OpError](err)
+	return ok && op.Op == "dial"
+}
+
+// errIncomplete ends a command with exitPartial after its result was shown.
+var errIncomplete = errors.New("the result is incomplete")
+
+// errClosedPipe is what a write to stdout fails with when its reader is gone,
+// on systems without EPIPE as well.
+var errClosedPipe = errors.New("stdout is closed")
+
+// usageError is a mistake on the command line or in the configuration. help is
+// set where the help text says more than the message.
+type usageError struct {
+	msg  string
+	help string
+}
+
+func (e *usageError) Error() string { return e.msg }
+
+func usagef(format string, args ...any) error {
+	return &usageError{msg: fmt.Sprintf(format, args...)}
+}
+
+// hintedError adds to an error what to do next.
+type hintedError struct {
+	err  error
+	hint string
+}
+
+func (e *hintedError) Error() string { return e.err.Error() }
+func (e *hintedError) Unwrap() error { return e.err }
+func (e *hintedError) Hint() string  { return e.hint }
+
+func hintf(err error, format string, args ...any) error {
+	return &hintedError{err: err, hint: fmt.Sprintf(format, args...)}
+}
+
+// errorLine is an error on stderr with -o json.
+type errorLine struct {
+	Kind       string  `json:"kind"`
+	Error      string  `json:"error"`
+	KafkaError *string `json:"kafka_error"`
+	Broker     *int32  `json:"broker"`
+	Hint       *string `json:"hint"`
+	ExitCode   int     `json:"exit_code"`
+}
+
+// report prints err, if there is anything to print, and returns the exit code.
+func (d *Deps) report(err error) int {
+	code, hint := classify(err)
+	if code == exitDone || code == exitClosedPipe {
+		return code
+	}
+	if d.flags.Output == output.FormatJSON {
+		d.printLine(errorLineOf(err, code, hint))
+		return code
+	}
+	s := output.NewStyler(d.color(d.StderrTTY))
+	if u, ok := errors.AsType[*usageError](err); ok && u.help != "" {
+		fmt.Fprintln(d.ErrOut, strings.TrimRight(u.help, "\n"))
+		fmt.Fprintln(d.ErrOut)
+	}
+	d.say(s.Render(output.StyleBad, "error:"), err.Error())
+	if hint != "" {
+		d.say(s.Render(output.StyleKey, "hint:"), hint)
+	}
+	return code
+}
+
+func errorLineOf(err error, code int, hint string) errorLine {
+	line := errorLine{Kind: "error", Error: err.Error(), ExitCode: code}
+	if k, ok := errors.AsType[*kerr.Error](err); ok {
+		line.KafkaError = &k.Message
+	}
+	if b, ok := errors.AsType[brokerError](err); ok {
+		line.Broker = new(b.BrokerID())
+	}
+	if hint != "" {
+		line.Hint = &hint
+	}
+	return line
+}
+
+// exitCodeHelp returns the lines that help texts have about those codes.
+func exitCodeHelp(codes []int) string {
+	var b strings.Builder
+	for _, c := range ExitCodes() {
+		for _, want := range codes {
+			if c.Code == want {
+				fmt.Fprintf(&b, "  %-4s %s\n", strconv.Itoa(c.Code), c.Meaning)
+				break
+			}
+		}
+	}
+	return strings.TrimRight(b.String(), "\n")
+}

@@ -1,0 +1,129 @@
+package commands
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/kshare/kshare/output"
+	"github.com/spf13/pflag"
+)
+
+// bootstrapEnv names the environment variable behind --bootstrap-server.
+const bootstrapEnv = "KSHARE_BOOTSTRAP_SERVER"
+
+// globalFlags are the flags that every command has.
+type globalFlags struct {
+	Bootstrap []string
+	Output    output.Format
+	Timeout   time.Duration
+	Yes       bool
+	Quiet     bool
+	Color     string
+	NoColor   bool
+}
+
+func (g *globalFlags) addTo(fs *pflag.FlagSet) {
+	g.Output = output.FormatTable
+	fs.StringSliceVarP(&g.Bootstrap, "bootstrap-server", "b", nil, "`host:port` of brokers to connect to first (default $"+bootstrapEnv+")")
+	fs.VarP(&g.Output, "output", "o", "`format` of the result: table, wide, json, yaml or csv")
+	fs.DurationVar(&g.Timeout, "timeout", 0, "end the whole command after `duration` (default no limit)")
+	fs.BoolVar(&g.Yes, "yes", false, "do not ask before changing the cluster")
+	fs.BoolVarP(&g.Quiet, "quiet", "q", false, "show neither progress nor notices")
+	fs.StringVar(&g.Color, "color", colorAuto, "`when` to colour: auto, always or never")
+	fs.BoolVar(&g.NoColor, "no-color", false, "never colour, the same as --color=never")
+}
+
+const (
+	colorAuto   = "auto"
+	colorAlways = "always"
+	colorNever  = "never"
+)
+
+// check returns a usage error for values that no command could use.
+func (g *globalFlags) check() error {
+	if !slices.Contains([]string{colorAuto, colorAlways, colorNever}, g.Color) {
+		return usagef("invalid argument %q for \"--color\" flag: want auto, always or never", g.Color)
+	}
+	if g.Timeout < 0 {
+		return usagef("invalid argument %q for \"--timeout\" flag: want a positive duration", g.Timeout)
+	}
+	return nil
+}
+
+// color reports whether to colour a stream that is a terminal or not.
+// --color=always wins over all, then what forbids it, then the terminal.
+func (d *Deps) color(tty bool) bool {
+	switch {
+	case d.flags.NoColor || d.flags.Color == colorNever:
+		return false
+	case d.flags.Color == colorAlways:
+		return true
+	default:
+		return tty && d.Getenv("NO_COLOR") == "" && d.Getenv("TERM") != "dumb"
+	}
+}
+
+// bootstrap returns the brokers to connect to first, from the flag or else from
+// the environment; a usage error if neither names any.
+func (d *Deps) bootstrap() ([]string, error) {
+	servers := d.flags.Bootstrap
+	if len(servers) == 0 {
+		servers = strings.Split(d.Getenv(bootstrapEnv), ",")
+	}
+	var out []string
+	for _, s := range servers {
+		if s = strings.TrimSpace(s); s != "" {
+			out = append(out, s)
+		}
+	}
+	if len(out) == 0 {
+		return nil, hintf(usagef("no cluster to connect to"),
+			"give --bootstrap-server HOST:PORT or set %s; without a cluster, 'kshare sandbox run' starts one", bootstrapEnv)
+	}
+	return out, nil
+}
+
+// Confirm asks before the cluster is changed: the answer must be want. With
+// --yes it does not ask. Where it cannot ask it fails with a usage error and
+// reads nothing, so that a script never answers by accident.
+func (d *Deps) Confirm(question, want string) error {
+	if d.flags.Yes {
+		return nil
+	}
+	if !d.StdinTTY || !d.StderrTTY {
+		return hintf(usagef("this changes the cluster and there is no terminal to confirm it on"),
+			"repeat the command with --yes, or with --dry-run to see what it would do")
+	}
+	fmt.Fprintf(d.ErrOut, "%s Type %q to go on: ", output.Escape(question), want)
+	got, err := readLine(d.In)
+	if err != nil && !errors.Is(err, io.EOF) {
+		return fmt.Errorf("read confirmation: %w", err)
+	}
+	if strings.TrimSpace(got) != want {
+		return errors.New("not confirmed, nothing was changed")
+	}
+	return nil
+}
+
+// readLine reads to the first line feed, byte by byte: what follows on stdin
+// belongs to somebody else.
+func readLine(r io.Reader) (string, error) {
+	var line []byte
+	buf := make([]byte, 1)
+	for {
+		n, err := r.Read(buf)
+		if n == 1 {
+			if buf[0] == '\n' {
+				return string(line), nil
+			}
+			line = append(line, buf[0])
+		}
+		if err != nil {
+			return string(line), err
+		}
+	}
+}

@@ -1,0 +1,253 @@
+package commands
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/kshare/kshare/output"
+	"github.com/spf13/cobra"
+)
+
+// runFunc is the operation behind a command. The tree passes the real one; a
+// test of parsing passes a function that keeps the options.
+type runFunc[O, R any] func(context.Context, *Deps, O) (R, error)
+
+// Main runs kshare with args, which do not include the name of the program, and
+// returns its exit code. It prints everything there is to print, also errors.
+// It can be called more than once in a process; calls share nothing.
+func Main(ctx context.Context, args []string, deps Deps) int {
+	d := &deps
+	d.flags = &globalFlags{}
+	if d.Notify != nil {
+		var stop context.CancelFunc
+		ctx, stop = d.Notify(ctx)
+		defer stop()
+	}
+	r := newTree(d)
+	r.root.SetArgs(args)
+	return d.report(r.execute(ctx, args))
+}
+
+// tree is the command tree of one call of Main.
+type tree struct {
+	d       *Deps
+	root    *cobra.Command
+	started bool // a command was reached and its flags and arguments are right
+}
+
+func newTree(d *Deps) *tree {
+	root := &cobra.Command{
+		Use:   "kshare",
+		Short: "Operate Kafka share groups that take part in transactions",
+		Long: `Kshare is for share groups that take part in transactions (KIP-1289).
+
+No released Apache Kafka implements KIP-1289. Kshare works with clusters that
+do, with released Kafka for what is real there, and brings a sandbox that
+implements it: 'kshare sandbox run'.
+
+It is made for scripts: results go to stdout and all else to stderr, -o json has
+a stable schema, and exit codes are an interface ('kshare help exit-codes').
+With -o json every line on stderr is a JSON object too; the one of an error has
+the kind "error".`,
+		Example: `  kshare sandbox run --topic orders
+  kshare version -o json`,
+		SilenceErrors:     true,
+		SilenceUsage:      true,
+		DisableAutoGenTag: true,
+	}
+	t := &tree{d: d, root: root}
+	d.flags.addTo(root.PersistentFlags())
+	root.SetIn(d.In)
+	root.SetOut(d.Out)
+	root.SetErr(d.ErrOut)
+	root.CompletionOptions.DisableDefaultCmd = true
+	root.SetUsageTemplate(usageTemplate)
+	root.SetHelpTemplate(helpTemplate)
+	root.SetHelpCommand(newHelpCmd(root))
+	root.AddCommand(
+		newVersionCmd(d, runVersion),
+		newExitCodesTopic(),
+	)
+	t.finish(root)
+	return t
+}
+
+// finish gives every command what all of them share. It runs once, over the
+// whole tree, so that no command can forget it.
+func (t *tree) finish(cmd *cobra.Command) {
+	for _, sub := range cmd.Commands() {
+		t.finish(sub)
+	}
+	cmd.Flags().SortFlags = false
+	cmd.DisableFlagsInUseLine = true
+	if cmd.HasSubCommands() && !cmd.Runnable() {
+		cmd.Args = cobra.ArbitraryArgs
+		cmd.RunE = needSubcommand
+	}
+	if !cmd.Runnable() {
+		return // a help topic
+	}
+	if cmd.Annotations == nil {
+		cmd.Annotations = map[string]string{}
+	}
+	cmd.Annotations[exitAnnotation] = exitCodeHelp(exitCodesOf(cmd))
+	run := cmd.RunE
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		if err := t.d.flags.check(); err != nil {
+			return err
+		}
+		t.started = true
+		ctx, cancel := t.withTimeout(cmd.Context())
+		defer cancel()
+		cmd.SetContext(ctx)
+		return withCause(ctx, run(cmd, args))
+	}
+}
+
+func (t *tree) withTimeout(ctx context.Context) (context.Context, context.CancelFunc) {
+	if t.d.flags.Timeout == 0 {
+		return ctx, func() {}
+	}
+	return context.WithTimeoutCause(ctx, t.d.flags.Timeout, &timeoutError{flag: t.d.flags.Timeout.String()})
+}
+
+// timeoutError is the cause of a context that --timeout ended.
+type timeoutError struct{ flag string }
+
+func (e *timeoutError) Error() string { return "--timeout " + e.flag + " passed" }
+func (*timeoutError) Unwrap() error   { return context.DeadlineExceeded }
+
+// withCause says why a context ended to an error that came of it. Whatever a
+// command failed with after it was told to stop, the stop is the reason: a
+// client that is cut off fails in ways of its own.
+func withCause(ctx context.Context, err error) error {
+	if err == nil || ctx.Err() == nil {
+		return err
+	}
+	cause := context.Cause(ctx)
+	if errors.Is(err, cause) {
+		return err
+	}
+	if err.Error() == ctx.Err().Error() {
+		return cause
+	}
+	return fmt.Errorf("%w: %w", cause, err)
+}
+
+// execute runs the tree. What cobra itself complains of, before a command is
+// started, is wrong usage.
+func (t *tree) execute(ctx context.Context, args []string) error {
+	err := t.root.ExecuteContext(ctx)
+	if err == nil || t.started {
+		return err
+	}
+	if t.d.flags.Output == output.FormatTable && wantsJSON(args) {
+		t.d.flags.Output = output.FormatJSON // it stands after the flag that is wrong
+	}
+	if isA[*usageError]()(err) {
+		return err
+	}
+	return hintf(usagef("%s", err), "'kshare --help' lists commands, 'kshare COMMAND --help' lists flags")
+}
+
+// wantsJSON looks for -o json among arguments that could not be parsed.
+func wantsJSON(args []string) bool {
+	for i, a := range args {
+		switch a {
+		case "--":
+			return false
+		case "-ojson", "-o=json", "--output=json":
+			return true
+		case "-o", "--output":
+			if i+1 < len(args) && args[i+1] == "json" {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// needSubcommand is what a command does that only has subcommands: it tells
+// them to whoever asked for none, and suggests one to whoever mistyped it.
+func needSubcommand(cmd *cobra.Command, args []string) error {
+	if len(args) == 0 {
+		return &usageError{
+			msg:  fmt.Sprintf("%q needs a command", cmd.CommandPath()),
+			help: helpText(cmd),
+		}
+	}
+	err := usagef("unknown command %q for %q", args[0], cmd.CommandPath())
+	if s := cmd.SuggestionsFor(args[0]); len(s) > 0 {
+		return hintf(err, "did you mean '%s %s'?", cmd.CommandPath(), s[0])
+	}
+	return hintf(err, "'%s --help' lists commands", cmd.CommandPath())
+}
+
+func helpText(cmd *cobra.Command) string {
+	var b strings.Builder
+	out := cmd.OutOrStdout()
+	cmd.SetOut(&b)
+	defer cmd.SetOut(out)
+	_ = cmd.Help() // into memory, from a template that a test walks: cannot fail
+	return b.String()
+}
+
+// exitAnnotation is the key under which a command keeps its exit codes: the
+// list before finish, the lines of its help text after.
+const exitAnnotation = "kshare exit codes"
+
+// exits adds codes to those that every command can end with.
+func exits(cmd *cobra.Command, codes ...int) *cobra.Command {
+	if cmd.Annotations == nil {
+		cmd.Annotations = map[string]string{}
+	}
+	var b strings.Builder
+	for _, c := range codes {
+		fmt.Fprintf(&b, "%d ", c)
+	}
+	cmd.Annotations[exitAnnotation] = b.String()
+	return cmd
+}
+
+// exitCodesOf returns the codes that cmd can end with, ascending.
+func exitCodesOf(cmd *cobra.Command) []int {
+	codes := []int{exitDone, exitFailed, exitDeadline, exitUsage, exitInterrupted, exitClosedPipe, exitTerminated}
+	for f := range strings.FieldsSeq(cmd.Annotations[exitAnnotation]) {
+		var c int
+		if _, err := fmt.Sscan(f, &c); err == nil && !slices.Contains(codes, c) {
+			codes = append(codes, c)
+		}
+	}
+	slices.Sort(codes)
+	return codes
+}
+
+const helpTemplate = `{{with (or .Long .Short)}}{{. | trimTrailingWhitespaces}}
+
+{{end}}{{if or .Runnable .HasSubCommands}}{{.UsageString}}{{end}}`
+
+const usageTemplate = `Usage:{{if and .Runnable (not .HasAvailableSubCommands)}}
+  {{.UseLine}}{{end}}{{if .HasAvailableSubCommands}}
+  {{.CommandPath}} <command> [flags]{{end}}{{if .HasExample}}
+
+Examples:
+{{.Example}}{{end}}{{if .HasAvailableSubCommands}}
+
+Commands:{{range .Commands}}{{if .IsAvailableCommand}}
+  {{rpad .Name .NamePadding }} {{.Short}}{{end}}{{end}}{{end}}{{if .HasAvailableLocalFlags}}
+
+Flags:
+{{.LocalFlags.FlagUsages | trimTrailingWhitespaces}}{{end}}{{if .HasAvailableInheritedFlags}}
+
+Global flags:
+{{.InheritedFlags.FlagUsages | trimTrailingWhitespaces}}{{end}}{{if and .Runnable (not .HasAvailableSubCommands)}}{{with index .Annotations "` + exitAnnotation + `"}}
+
+Exit status:
+{{.}}{{end}}{{end}}{{if .HasHelpSubCommands}}
+
+Topics ('kshare help <topic>'):{{range .Commands}}{{if .IsAdditionalHelpTopicCommand}}
+  {{rpad .Name .NamePadding }} {{.Short}}{{end}}{{end}}{{end}}
+`

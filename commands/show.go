@@ -1,0 +1,123 @@
+package commands
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"time"
+
+	"github.com/kshare/kshare/output"
+)
+
+// show writes a result to stdout, then returns err: half a result is still
+// shown. Nothing is written where the operation failed before it had one. A
+// view that is incomplete without an error ends with exitPartial.
+func (d *Deps) show(v output.View, err error) error {
+	if v.IsZero() {
+		return err
+	}
+	if v.Time.IsZero() {
+		v.Time = d.Now().Truncate(time.Millisecond) // as exact as Kafka is
+	}
+	machine := d.flags.Output == output.FormatJSON || d.flags.Output == output.FormatYAML
+	if !machine {
+		for _, w := range v.Warnings {
+			d.Warn(w)
+		}
+		if v.Table.Len() == 0 && v.Empty != "" {
+			d.Notice(v.Empty)
+		}
+	}
+	werr := output.Write(d.Out, v, output.Options{
+		Format: d.flags.Output,
+		Color:  d.color(d.StdoutTTY),
+		Width:  d.width(),
+	})
+	switch {
+	case err != nil:
+		return err
+	case werr != nil:
+		return stdoutError(werr)
+	case v.Incomplete:
+		return errIncomplete
+	default:
+		return nil
+	}
+}
+
+// stdoutError tells a reader that went away from a write that failed.
+func stdoutError(err error) error {
+	if errors.Is(err, io.ErrClosedPipe) || errors.Is(err, os.ErrClosed) {
+		return fmt.Errorf("%w: %w", errClosedPipe, err)
+	}
+	return err
+}
+
+func (d *Deps) width() int {
+	if !d.StdoutTTY {
+		return 0
+	}
+	return d.Width
+}
+
+// Warn prints something that a person should look at, on stderr.
+func (d *Deps) Warn(msg string) {
+	if d.flags.Output == output.FormatJSON {
+		d.printLine(noteLine{Kind: "warning", Message: msg})
+		return
+	}
+	d.say(output.NewStyler(d.color(d.StderrTTY)).Render(output.StyleWarn, "warning:"), msg)
+}
+
+// Notice prints on stderr what is good to know, unless --quiet.
+func (d *Deps) Notice(msg string) {
+	switch {
+	case d.flags.Quiet:
+	case d.flags.Output == output.FormatJSON:
+		d.printLine(noteLine{Kind: "notice", Message: msg})
+	default:
+		d.say("", msg)
+	}
+}
+
+// Progress returns a display on stderr for an operation that takes a while.
+func (d *Deps) Progress(label string) output.Progress {
+	o := output.ProgressOptions{
+		Label:    label,
+		Quiet:    d.flags.Quiet,
+		Terminal: d.StderrTTY && d.flags.Output != output.FormatJSON && d.Getenv("TERM") != "dumb",
+		Now:      d.Now,
+		Line:     func(s string) { d.say("", s) },
+	}
+	if d.flags.Output == output.FormatJSON {
+		o.Line = func(s string) { d.printLine(noteLine{Kind: "progress", Message: s}) }
+	}
+	return output.NewProgress(d.ErrOut, o)
+}
+
+// noteLine is a line on stderr with -o json that is no error. Every line there
+// is then an object with a kind, so a script that reads stderr finds the error
+// by its kind.
+type noteLine struct {
+	Kind    string `json:"kind"`
+	Message string `json:"message"`
+}
+
+// say prints one line for people on stderr. tag is "" or a word such as
+// "error:", which may be styled; the message is escaped, since some of it came
+// from a cluster.
+func (d *Deps) say(tag, msg string) {
+	if tag != "" {
+		tag += " "
+	}
+	fmt.Fprintf(d.ErrOut, "kshare: %s%s\n", tag, output.Escape(msg))
+}
+
+func (d *Deps) printLine(x any) {
+	line, err := output.Line(x)
+	if err != nil {
+		panic(err) // the types of these lines are ours and have a JSON form
+	}
+	fmt.Fprintln(d.ErrOut, line)
+}

@@ -1,0 +1,281 @@
+package output
+
+import (
+	"bytes"
+	"fmt"
+	"reflect"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/olekukonko/tablewriter"
+	"github.com/olekukonko/tablewriter/pkg/twwidth"
+	"github.com/olekukonko/tablewriter/renderer"
+	"github.com/olekukonko/tablewriter/tw"
+)
+
+// Table is rows under a header. It is filled by one goroutine.
+type Table struct {
+	header []string
+	rows   [][]Cell
+}
+
+// NewTable returns a table without rows. Words of one heading are joined by "-",
+// so that a reader who splits a line at spaces finds the same columns in it.
+func NewTable(header ...string) *Table { return &Table{header: header} }
+
+// Row appends a row; each value becomes a cell as [CellOf] says. It panics when
+// their number is not that of the header, which is a mistake in the caller.
+func (t *Table) Row(values ...any) {
+	if len(values) != len(t.header) {
+		panic(fmt.Sprintf("output: row of %d cells under %d headings %v", len(values), len(t.header), t.header))
+	}
+	row := make([]Cell, len(values))
+	for i, v := range values {
+		row[i] = CellOf(v)
+	}
+	t.rows = append(t.rows, row)
+}
+
+// Len returns the number of rows; 0 for a nil table.
+func (t *Table) Len() int {
+	if t == nil {
+		return 0
+	}
+	return len(t.rows)
+}
+
+// Cell is one value of a table: what people see, what CSV holds, and its style.
+type Cell struct {
+	shown string
+	raw   string
+	style Style
+}
+
+// NA is the cell of what does not apply here: "-", and nothing in CSV.
+func NA() Cell { return Cell{shown: "-", style: StyleMuted} }
+
+// Unknown is the cell of what could not be read: "?" in every format.
+func Unknown() Cell { return Cell{shown: "?", raw: "?", style: StyleWarn} }
+
+// Good, Warn, Bad, Muted and Key give the cell of v a meaning.
+func Good(v any) Cell { return styled(v, StyleGood) }
+
+// Warn is for what needs a look.
+func Warn(v any) Cell { return styled(v, StyleWarn) }
+
+// Bad is for what is wrong.
+func Bad(v any) Cell { return styled(v, StyleBad) }
+
+// Muted is for what may be passed over.
+func Muted(v any) Cell { return styled(v, StyleMuted) }
+
+// Key is for what names the row.
+func Key(v any) Cell { return styled(v, StyleKey) }
+
+func styled(v any, s Style) Cell {
+	c := CellOf(v)
+	c.style = s
+	return c
+}
+
+// CellOf returns the cell of v: a [Cell] as it is, nil or a nil pointer [Unknown],
+// a zero time [NA], a duration at the precision that people read, bytes as
+// text, and all else as fmt prints it. An empty string shows as "-", so that
+// columns can be counted.
+func CellOf(v any) Cell {
+	switch v := v.(type) {
+	case Cell:
+		return v
+	case nil:
+		return Unknown()
+	case string:
+		return textCell(v)
+	case []byte:
+		if v == nil {
+			return NA()
+		}
+		return textCell(string(v))
+	case time.Time:
+		if v.IsZero() {
+			return NA()
+		}
+		u := v.UTC()
+		return Cell{shown: u.Format(time.RFC3339), raw: u.Format(time.RFC3339Nano)}
+	case time.Duration:
+		return Cell{shown: Duration(v), raw: v.String()}
+	}
+	r := reflect.ValueOf(v)
+	if r.Kind() == reflect.Pointer {
+		if r.IsNil() {
+			return Unknown()
+		}
+		if _, ok := v.(fmt.Stringer); !ok {
+			return CellOf(r.Elem().Interface())
+		}
+	}
+	return textCell(fmt.Sprint(v))
+}
+
+func textCell(s string) Cell {
+	if s == "" {
+		return Cell{shown: "-"}
+	}
+	return Cell{shown: Escape(s), raw: s}
+}
+
+// Duration returns d as people read it: the two largest units from minutes on
+// ("3h12m", "2d4h"), one decimal below ("12.3s"), whole milliseconds under a
+// second.
+func Duration(d time.Duration) string {
+	sign := ""
+	if d < 0 {
+		sign, d = "-", -d
+	}
+	const day = 24 * time.Hour
+	switch {
+	case d < time.Second-time.Millisecond/2:
+		return sign + strconv.FormatInt(d.Round(time.Millisecond).Milliseconds(), 10) + "ms"
+	case d < time.Minute-50*time.Millisecond:
+		return sign + strconv.FormatFloat(d.Seconds(), 'f', 1, 64) + "s"
+	case d < time.Hour-time.Second/2:
+		d = d.Round(time.Second)
+		return fmt.Sprintf("%s%dm%ds", sign, d/time.Minute, d%time.Minute/time.Second)
+	case d < day-time.Minute/2:
+		d = d.Round(time.Minute)
+		return fmt.Sprintf("%s%dh%dm", sign, d/time.Hour, d%time.Hour/time.Minute)
+	default:
+		d = d.Round(time.Hour)
+		return fmt.Sprintf("%s%dd%dh", sign, d/day, d%day/time.Hour)
+	}
+}
+
+// columnGap is what stands between two columns.
+const columnGap = "  "
+
+// render lays the table out. tablewriter sees plain text only; styles are put
+// on afterwards, when no width depends on them.
+func (t *Table) render(b *bytes.Buffer, o Options) error {
+	grid := t.grid(o.Width)
+	var plain bytes.Buffer
+	tab := newTablewriter(&plain)
+	tab.Header(grid[0])
+	for _, row := range grid[1:] {
+		if err := tab.Append(row); err != nil {
+			return err
+		}
+	}
+	if err := tab.Render(); err != nil {
+		return err
+	}
+	s := NewStyler(o.Color)
+	i := 0
+	for line := range strings.Lines(plain.String()) {
+		t.styleLine(b, s, strings.TrimRight(line, " \n"), i, grid[i])
+		b.WriteByte('\n')
+		i++
+	}
+	return nil
+}
+
+// grid returns the header and the rows as plain text, cut to width.
+func (t *Table) grid(width int) [][]string {
+	grid := make([][]string, 0, len(t.rows)+1)
+	grid = append(grid, append([]string(nil), t.header...))
+	for _, row := range t.rows {
+		cells := make([]string, len(row))
+		for i, c := range row {
+			cells[i] = c.shown
+		}
+		grid = append(grid, cells)
+	}
+	if width > 0 {
+		truncate(grid, width)
+	}
+	return grid
+}
+
+// minColumn is the width below which a column is not cut: an ellipsis in less
+// says nothing.
+const minColumn = 8
+
+// truncate cuts the widest columns until a row fits width, as long as they have
+// something to give.
+func truncate(grid [][]string, width int) {
+	widths := make([]int, len(grid[0]))
+	for _, row := range grid {
+		for i, s := range row {
+			widths[i] = max(widths[i], twwidth.Width(s))
+		}
+	}
+	total := len(columnGap) * (len(widths) - 1)
+	for _, w := range widths {
+		total += w
+	}
+	cut := make([]bool, len(widths))
+	for ; total > width; total-- {
+		widest := 0
+		for i, w := range widths {
+			if w > widths[widest] {
+				widest = i
+			}
+		}
+		if widths[widest] <= minColumn {
+			break
+		}
+		widths[widest]--
+		cut[widest] = true
+	}
+	for _, row := range grid {
+		for i, s := range row {
+			if cut[i] && twwidth.Width(s) > widths[i] {
+				row[i] = twwidth.Truncate(s, widths[i], "\u2026")
+			}
+		}
+	}
+}
+
+func newTablewriter(b *bytes.Buffer) *tablewriter.Table {
+	part := tw.CellConfig{
+		Alignment:  tw.CellAlignment{Global: tw.AlignLeft},
+		Formatting: tw.CellFormatting{AutoWrap: tw.WrapNone, AutoFormat: tw.Off},
+		Padding:    tw.CellPadding{Global: tw.Padding{Right: columnGap, Overwrite: true}},
+	}
+	return tablewriter.NewTable(b,
+		tablewriter.WithRenderer(renderer.NewBlueprint(tw.Rendition{
+			Borders:  tw.BorderNone,
+			Settings: tw.Settings{Separators: tw.SeparatorsNone, Lines: tw.LinesNone},
+		})),
+		tablewriter.WithConfig(tablewriter.Config{
+			Header:   part,
+			Row:      part,
+			Behavior: tw.Behavior{TrimSpace: tw.Off},
+		}),
+		// By default widths depend on the locale; the same result must give
+		// the same bytes everywhere.
+		tablewriter.WithEastAsian(tw.Off),
+	)
+}
+
+// styleLine writes line i of the table (0 is the header), each cell in its
+// style. A cell is found by its text, left to right.
+func (t *Table) styleLine(b *bytes.Buffer, s Styler, line string, i int, cells []string) {
+	for col, shown := range cells {
+		style := StyleHeader
+		if i > 0 {
+			style = t.rows[i-1][col].style
+		}
+		at := strings.Index(line, shown)
+		if at < 0 || style == StyleNone {
+			if at >= 0 {
+				b.WriteString(line[:at+len(shown)])
+				line = line[at+len(shown):]
+			}
+			continue
+		}
+		b.WriteString(line[:at])
+		b.WriteString(s.Render(style, shown))
+		line = line[at+len(shown):]
+	}
+	b.WriteString(line)
+}

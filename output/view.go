@@ -1,0 +1,191 @@
+package output
+
+import (
+	"bytes"
+	"fmt"
+	"io"
+	"reflect"
+	"slices"
+	"strings"
+	"time"
+)
+
+// Format names a way to write a result.
+type Format string
+
+// The formats.
+const (
+	FormatTable Format = "table" // columns for people
+	FormatWide  Format = "wide"  // more columns for people, never truncated
+	FormatJSON  Format = "json"
+	FormatYAML  Format = "yaml"
+	FormatCSV   Format = "csv" // the wide columns, RFC 4180 with line feeds
+)
+
+// Formats returns all formats, the default first. The slice is the caller's.
+func Formats() []Format {
+	return []Format{FormatTable, FormatWide, FormatJSON, FormatYAML, FormatCSV}
+}
+
+// Set makes *Format a flag value; it fails for a name that is no format.
+func (f *Format) Set(s string) error {
+	if !slices.Contains(Formats(), Format(s)) {
+		return fmt.Errorf("want one of %s", joinFormats(", "))
+	}
+	*f = Format(s)
+	return nil
+}
+
+// String returns the name of the format.
+func (f *Format) String() string { return string(*f) }
+
+// Type is the word that stands for a value in help texts.
+func (*Format) Type() string { return "format" }
+
+func joinFormats(sep string) string {
+	var b strings.Builder
+	for i, f := range Formats() {
+		if i > 0 {
+			b.WriteString(sep)
+		}
+		b.WriteString(string(f))
+	}
+	return b.String()
+}
+
+// View is a result on its way out. Kind, Version, and Items or Data or both are
+// always set by the command; the rest where there is something to say.
+type View struct {
+	Kind       string    // such as "inspect.pending"
+	Version    int       // schema version of Kind, from 1
+	ClusterID  string    // "" if no cluster was asked
+	Time       time.Time // when the result was made
+	Incomplete bool      // something could not be read
+	Warnings   []string
+
+	Items any // a slice, or nil if this kind has no items
+	Data  any // a struct or map, or nil if this kind has no data
+
+	Table *Table // for table; nil shows Text
+	Wide  *Table // for wide and csv; nil takes Table
+	Text  string // lines for people, after the table if there is one
+	Empty string // sentence that the caller may show where Table has no rows
+}
+
+// IsZero reports whether there is nothing to write: the operation failed before
+// it had a result. A nil pointer in Items or Data counts as nothing.
+func (v View) IsZero() bool { return isNil(v.Items) && isNil(v.Data) }
+
+func isNil(x any) bool {
+	if x == nil {
+		return true
+	}
+	switch r := reflect.ValueOf(x); r.Kind() {
+	case reflect.Pointer, reflect.Interface, reflect.Map, reflect.Func, reflect.Chan:
+		return r.IsNil()
+	default: // a nil slice is an empty list, which is a result
+		return false
+	}
+}
+
+// Options says how to write a view.
+type Options struct {
+	Format Format // "" is FormatTable
+	Color  bool   // style the table; other formats are never styled
+	Width  int    // columns of the terminal; rows of a table are truncated to it; 0 never truncates
+	Stream bool   // many documents follow each other: JSON on one line each, YAML after "---"
+}
+
+// Write writes v to w in one call of Write, in the format that o names, and
+// ends it with a line feed. It fails for a value that has no JSON form, for CSV
+// of a view without columns, and with the error of w.
+func Write(w io.Writer, v View, o Options) error {
+	var b bytes.Buffer
+	var err error
+	switch o.Format {
+	case FormatTable, "":
+		err = writePeople(&b, v, v.Table, o)
+	case FormatWide:
+		o.Width = 0
+		err = writePeople(&b, v, v.wide(), o)
+	case FormatJSON:
+		err = writeJSON(&b, v, o.Stream)
+	case FormatYAML:
+		err = writeYAML(&b, v, o.Stream)
+	case FormatCSV:
+		err = writeCSV(&b, v)
+	default:
+		err = fmt.Errorf("unknown format %q", o.Format)
+	}
+	if err != nil {
+		return fmt.Errorf("write %s: %w", v.Kind, err)
+	}
+	if b.Len() == 0 {
+		return nil
+	}
+	_, err = w.Write(b.Bytes())
+	return err
+}
+
+func (v View) wide() *Table {
+	if v.Wide != nil {
+		return v.Wide
+	}
+	return v.Table
+}
+
+// writePeople writes the table, then the text. A table without rows is left out:
+// a heading over nothing says less than the sentence the caller shows instead.
+func writePeople(b *bytes.Buffer, v View, t *Table, o Options) error {
+	if t != nil && t.Len() > 0 {
+		if err := t.render(b, o); err != nil {
+			return err
+		}
+	}
+	if v.Text != "" {
+		b.WriteString(escapeLines(strings.TrimRight(v.Text, "\n")))
+		b.WriteByte('\n')
+	}
+	return nil
+}
+
+// envelope returns the document that JSON and YAML share.
+func (v View) envelope() (object, error) {
+	warnings := node(list{})
+	if len(v.Warnings) > 0 {
+		l := make(list, 0, len(v.Warnings))
+		for _, w := range v.Warnings {
+			l = append(l, text(w))
+		}
+		warnings = l
+	}
+	doc := object{
+		{"kind", text(v.Kind)},
+		{"version", number(fmt.Sprint(v.Version))},
+		{"cluster_id", nullIfEmpty(v.ClusterID)},
+		{"time", timeNode(v.Time)},
+		{"incomplete", boolean(v.Incomplete)},
+		{"warnings", warnings},
+	}
+	for _, part := range []struct {
+		key string
+		val any
+	}{{"items", v.Items}, {"data", v.Data}} {
+		if part.val == nil {
+			continue
+		}
+		n, err := encode(part.val)
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", part.key, err)
+		}
+		doc = append(doc, member{part.key, n})
+	}
+	return doc, nil
+}
+
+func nullIfEmpty(s string) node {
+	if s == "" {
+		return null{}
+	}
+	return text(s)
+}
