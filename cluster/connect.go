@@ -1,0 +1,236 @@
+package cluster
+
+import (
+	"context"
+	"crypto/tls"
+	"fmt"
+	"net"
+	"sync"
+	"time"
+
+	"github.com/kshare/kshare/wire"
+	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
+	"github.com/twmb/franz-go/pkg/kversion"
+	"github.com/twmb/franz-go/pkg/sasl"
+)
+
+// Config says how to reach a cluster.
+type Config struct {
+	// BootstrapServers are host:port addresses; at least one.
+	BootstrapServers []string
+	// ClientID is sent with every request; "kshare" when empty.
+	ClientID string
+	// Dialect names the dialect to assume where ApiVersions is ambiguous; ""
+	// assumes none. It never overrides "not supported".
+	Dialect string
+	// Dialer replaces the TCP dialer; nil dials TCP, with TLS when TLS is set.
+	Dialer func(ctx context.Context, network, address string) (net.Conn, error)
+	// TLS is used for every connection when it is set.
+	TLS *tls.Config
+	// SASL lists mechanisms to try, in order.
+	SASL []sasl.Mechanism
+	// DialTimeout bounds one attempt to connect; 0 is 10 s.
+	DialTimeout time.Duration
+	// Logger receives kgo's own log; nil drops it.
+	Logger kgo.Logger
+}
+
+const (
+	defaultClientID    = "kshare"
+	defaultDialTimeout = 10 * time.Second
+	// connIdleTimeout is the default of the broker's connections.max.idle.ms: a
+	// share session lives as long as its connection, so an idle one, during a
+	// long transform, must not be reaped by us first.
+	connIdleTimeout = 10 * time.Minute
+)
+
+// Client is a connection to a cluster. It is safe for concurrent use.
+type Client struct {
+	cfg Config
+	kgo *kgo.Client
+
+	mu       sync.Mutex
+	versions map[int32]BrokerVersions // by node ID, for sends that need a verdict
+}
+
+// Connect opens a connection and waits until a bootstrap server has answered.
+// It may return *DialError, *AuthError, or the context's error.
+func Connect(ctx context.Context, cfg Config) (*Client, error) {
+	if len(cfg.BootstrapServers) == 0 {
+		return nil, &UnsupportedError{What: "a connection", Reason: "no bootstrap server was given"}
+	}
+	if cfg.Dialect != "" {
+		if _, ok := wire.DialectByName(cfg.Dialect); !ok {
+			return nil, fmt.Errorf("unknown dialect %q", cfg.Dialect)
+		}
+	}
+	if cfg.ClientID == "" {
+		cfg.ClientID = defaultClientID
+	}
+	if cfg.DialTimeout == 0 {
+		cfg.DialTimeout = defaultDialTimeout
+	}
+	c := &Client{cfg: cfg, versions: make(map[int32]BrokerVersions)}
+	cl, err := c.NewKgo()
+	if err != nil {
+		return nil, err
+	}
+	c.kgo = cl
+	pingCtx, cancel := context.WithTimeout(ctx, cfg.DialTimeout)
+	defer cancel()
+	if err := cl.Ping(pingCtx); err != nil {
+		cl.Close()
+		if ctx.Err() != nil {
+			return nil, context.Cause(ctx)
+		}
+		return nil, classify(err, cfg.BootstrapServers)
+	}
+	return c, nil
+}
+
+// NewKgo returns a further kgo client for this cluster, with opts added. The
+// caller closes it.
+func (c *Client) NewKgo(opts ...kgo.Opt) (*kgo.Client, error) {
+	base := []kgo.Opt{
+		kgo.SeedBrokers(c.cfg.BootstrapServers...),
+		kgo.ClientID(c.cfg.ClientID),
+		kgo.DialTimeout(c.cfg.DialTimeout),
+		kgo.ConnIdleTimeout(connIdleTimeout),
+		kgo.MaxVersions(maxVersions()),
+	}
+	switch {
+	case c.cfg.Dialer != nil:
+		base = append(base, kgo.Dialer(c.cfg.Dialer))
+	case c.cfg.TLS != nil:
+		base = append(base, kgo.DialTLSConfig(c.cfg.TLS))
+	}
+	if len(c.cfg.SASL) > 0 {
+		base = append(base, kgo.SASL(c.cfg.SASL...))
+	}
+	if c.cfg.Logger != nil {
+		base = append(base, kgo.WithLogger(c.cfg.Logger))
+	}
+	cl, err := kgo.NewClient(append(base, opts...)...)
+	if err != nil {
+		return nil, fmt.Errorf("configure Kafka client: %w", err)
+	}
+	return cl, nil
+}
+
+// maxVersions is kgo's table of a stable Kafka with the keys of the dialects
+// added: kgo refuses to send a key that its table lacks. It is no protection:
+// key 93 is in the table already, as the streams request. The protection is
+// [Client.BrokerAllows].
+func maxVersions() *kversion.Versions {
+	v := kversion.Stable()
+	for _, d := range wire.Dialects() {
+		if !v.HasKey(d.Key) {
+			v.SetMaxKeyVersion(d.Key, d.MaxVersion)
+		}
+	}
+	return v
+}
+
+// Close closes all connections.
+func (c *Client) Close() { c.kgo.Close() }
+
+// Request sends a request that kgo knows how to route.
+func (c *Client) Request(ctx context.Context, req kmsg.Request) (kmsg.Response, error) {
+	resp, err := c.kgo.Request(ctx, req)
+	return resp, classifyAuth(err)
+}
+
+// Requestor returns the client for kmsg's RequestWith.
+func (c *Client) Requestor() kmsg.Requestor { return c.kgo }
+
+// RequestBroker sends a request to one broker, without retrying: the caller
+// knows whether the request may be sent twice.
+func (c *Client) RequestBroker(ctx context.Context, node int32, req kmsg.Request) (kmsg.Response, error) {
+	resp, err := c.kgo.Broker(int(node)).Request(ctx, req)
+	return resp, classifyAuth(err)
+}
+
+// TxnShareAcknowledgeSupport asks every broker for its ApiVersions and decides
+// whether TxnShareAcknowledge may be sent to this cluster; see [Detect]. It may
+// return *DialError when no broker is known.
+func (c *Client) TxnShareAcknowledgeSupport(ctx context.Context) (Support, error) {
+	all, err := c.BrokerVersions(ctx)
+	if err != nil {
+		return Support{}, err
+	}
+	c.mu.Lock()
+	for _, v := range all {
+		if v.Err == nil {
+			c.versions[v.NodeID] = v
+		}
+	}
+	c.mu.Unlock()
+	return Detect(all, c.cfg.Dialect), nil
+}
+
+// RequireTxnShareAcknowledge returns the dialect that the cluster speaks, or an
+// *UnsupportedError that says why TxnShareAcknowledge must not be sent to it.
+func (c *Client) RequireTxnShareAcknowledge(ctx context.Context) (wire.Dialect, error) {
+	s, err := c.TxnShareAcknowledgeSupport(ctx)
+	if err != nil {
+		return wire.Dialect{}, err
+	}
+	if s.Verdict != Usable {
+		return wire.Dialect{}, s.unsupported()
+	}
+	return s.Dialect, nil
+}
+
+const whatTxnAcks = "transactional acknowledgement (KIP-1289)"
+
+func (s Support) unsupported() *UnsupportedError {
+	e := &UnsupportedError{What: whatTxnAcks, Reason: s.Verdict.String() + ": " + s.Reason}
+	switch s.Verdict {
+	case NotEnabled:
+		e.Hint = fmt.Sprintf("finalize share.version=%d and transaction.version=%d once every client is ready for it", s.Dialect.ShareVersion, wire.TransactionVersion)
+	case Ambiguous:
+		e.Hint = fmt.Sprintf("if this cluster is known to implement it, say so with --dialect %s", s.Dialect.Name)
+	case Mixed:
+		e.Hint = "finish the rolling upgrade, so that all brokers run the same software"
+	case NotSupported:
+		e.Hint = "no released Apache Kafka implements KIP-1289; rehearse with the embedded sandbox (kshare sandbox run)"
+	case Unknown, Usable:
+	}
+	return e
+}
+
+// BrokerAllows returns nil when the broker's own ApiVersions carries the
+// dialect, so that TxnShareAcknowledge may be sent to it, and otherwise an
+// *UnsupportedError that names the broker. A broker that was not asked yet, one
+// that joined later for instance, is asked now.
+func (c *Client) BrokerAllows(ctx context.Context, node int32, d wire.Dialect) error {
+	c.mu.Lock()
+	v, ok := c.versions[node]
+	c.mu.Unlock()
+	if !ok {
+		var err error
+		if v, err = c.askVersions(ctx, node); err != nil {
+			return err
+		}
+		v.NodeID = node
+		c.mu.Lock()
+		c.versions[node] = v
+		c.mu.Unlock()
+	}
+	s := Detect([]BrokerVersions{v}, c.cfg.Dialect)
+	if s.Verdict == Usable && s.Dialect.Name == d.Name {
+		return nil
+	}
+	err := s.unsupported()
+	err.Reason = fmt.Sprintf("broker %d is %s", node, err.Reason)
+	return err
+}
+
+// ForgetBroker drops what is remembered of a broker's ApiVersions, after it
+// answered that it does not know a request that it advertised.
+func (c *Client) ForgetBroker(node int32) {
+	c.mu.Lock()
+	delete(c.versions, node)
+	c.mu.Unlock()
+}

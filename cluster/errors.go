@@ -1,0 +1,141 @@
+package cluster
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"strings"
+	"syscall"
+
+	"github.com/twmb/franz-go/pkg/kerr"
+)
+
+// Error is a failed operation with what an operator needs to act on it: the
+// broker that answered, the topic partition it was about, and what to do next.
+type Error struct {
+	Op        string // what was being done, such as `stage acknowledgements of share group "g"`
+	Broker    int32  // node ID of the broker that answered; -1 when none did
+	Topic     string // "" when the failure is not about one partition
+	Partition int32  // meaningful with Topic only
+	Err       error  // the cause; a *kerr.Error when a broker named it
+	Detail    string // the broker's own text, "" when it gave none
+	Hint      string // what to do next, "" when there is nothing to say
+}
+
+// Error reads "op: broker 2: topic-3: GROUP_ID_NOT_FOUND (detail)".
+func (e *Error) Error() string {
+	var b strings.Builder
+	b.WriteString(e.Op)
+	if e.Broker >= 0 {
+		fmt.Fprintf(&b, ": broker %d", e.Broker)
+	}
+	if e.Topic != "" {
+		fmt.Fprintf(&b, ": %s-%d", e.Topic, e.Partition)
+	}
+	if b.Len() > 0 {
+		b.WriteString(": ")
+	}
+	b.WriteString(Name(e.Err))
+	if e.Detail != "" {
+		fmt.Fprintf(&b, " (%s)", e.Detail)
+	}
+	return b.String()
+}
+
+// Unwrap returns the cause.
+func (e *Error) Unwrap() error { return e.Err }
+
+// Name returns the Kafka error name of err, such as "PRODUCER_FENCED", and the
+// error's own text when no broker named it.
+func Name(err error) string {
+	if err == nil {
+		return "NONE"
+	}
+	if ke, ok := errors.AsType[*kerr.Error](err); ok {
+		return ke.Message
+	}
+	return err.Error()
+}
+
+// AuthError says that the principal was not authenticated or is not authorised
+// for something. It wraps the broker's error.
+type AuthError struct {
+	Err  error
+	Hint string
+}
+
+// Error returns the text of the wrapped error.
+func (e *AuthError) Error() string { return e.Err.Error() }
+
+// Unwrap returns the wrapped error.
+func (e *AuthError) Unwrap() error { return e.Err }
+
+// authCodes are the errors by which a broker says that a principal may not.
+var authCodes = map[int16]string{
+	kerr.TopicAuthorizationFailed.Code:           "grant READ on the source topic and WRITE on the destination topic to this principal",
+	kerr.GroupAuthorizationFailed.Code:           "grant READ on the share group to this principal",
+	kerr.ClusterAuthorizationFailed.Code:         "grant the cluster operation that the command needs to this principal",
+	kerr.TransactionalIDAuthorizationFailed.Code: "grant WRITE and DESCRIBE on the transactional ID to this principal",
+	kerr.SaslAuthenticationFailed.Code:           "check user name, password and sasl.mechanism",
+	kerr.UnsupportedSaslMechanism.Code:           "set sasl.mechanism to one that the brokers offer",
+	kerr.IllegalSaslState.Code:                   "check security.protocol: the listener may not use SASL",
+}
+
+// classify wraps err in an *AuthError or a *DialError where it is one, so that
+// callers and exit codes can tell.
+func classify(err error, addrs []string) error {
+	if err == nil {
+		return nil
+	}
+	if ke, ok := errors.AsType[*kerr.Error](err); ok {
+		if hint, ok := authCodes[ke.Code]; ok {
+			return &AuthError{Err: err, Hint: hint}
+		}
+		return err
+	}
+	if _, ok := errors.AsType[*net.OpError](err); ok || errors.Is(err, context.DeadlineExceeded) || errors.Is(err, syscall.ECONNREFUSED) {
+		return &DialError{Addrs: addrs, Err: err}
+	}
+	return err
+}
+
+// Classify returns err as an *AuthError when a broker refused the principal,
+// and unchanged otherwise.
+func Classify(err error) error { return classifyAuth(err) }
+
+func classifyAuth(err error) error {
+	if ke, ok := errors.AsType[*kerr.Error](err); ok {
+		if hint, ok := authCodes[ke.Code]; ok {
+			return &AuthError{Err: err, Hint: hint}
+		}
+	}
+	return err
+}
+
+// DialError says that none of the bootstrap servers answered.
+type DialError struct {
+	Addrs []string
+	Err   error
+}
+
+// Error names the addresses that were tried and the last failure.
+func (e *DialError) Error() string {
+	return fmt.Sprintf("no bootstrap server answered (tried %s): %v", strings.Join(e.Addrs, ", "), e.Err)
+}
+
+// Unwrap returns the last failure.
+func (e *DialError) Unwrap() error { return e.Err }
+
+// UnsupportedError says that this cluster cannot do what was asked, and which
+// part is missing.
+type UnsupportedError struct {
+	What   string // what was asked for, such as "transactional acknowledgements (KIP-1289)"
+	Reason string // one sentence
+	Hint   string // what to do next, "" when there is nothing to say
+}
+
+// Error reads "what is not usable on this cluster: reason".
+func (e *UnsupportedError) Error() string {
+	return fmt.Sprintf("%s cannot be used on this cluster: %s", e.What, e.Reason)
+}

@@ -1,0 +1,337 @@
+package share
+
+import (
+	"context"
+	"crypto/rand"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"math"
+	mrand "math/rand/v2"
+	"sync"
+	"time"
+
+	"github.com/kshare/kshare/cluster"
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kgo"
+)
+
+// Config describes one member of a share group.
+type Config struct {
+	// GroupID is the share group; required.
+	GroupID string
+	// Topics are the topics to subscribe to; at least one.
+	Topics []string
+	// MemberID identifies the member: at most 36 characters, "" makes a random
+	// one. A member that comes back after a crash under its old ID takes its
+	// place again at once instead of waiting for its own session timeout.
+	MemberID string
+	// RackID is sent with heartbeats when it is not "".
+	RackID string
+	// MaxRecords is how many records one fetch from one leader asks for; the
+	// broker may return a few more, up to the end of a record batch. 0 is 500.
+	MaxRecords int32
+	// MaxBytes bounds the bytes of one fetch from one leader; 0 is 8 MiB.
+	MaxBytes int32
+	// MaxWait is how long a leader may hold a fetch for which it has no
+	// records; 0 is 500 ms. Acknowledgements to that leader wait meanwhile.
+	MaxWait time.Duration
+	// Warn is told of conditions that pass by themselves but that an operator
+	// should know, such as SHARE_SESSION_LIMIT_REACHED. nil drops them.
+	Warn func(err error)
+	// Now is the clock; nil is time.Now.
+	Now func() time.Time
+}
+
+const (
+	defaultMaxRecords = 500
+	defaultMaxBytes   = 8 << 20
+	defaultMaxWait    = 500 * time.Millisecond
+	// maxMemberIDLen is the longest member ID that a broker takes (KIP-932).
+	maxMemberIDLen = 36
+
+	minBackoff = 50 * time.Millisecond
+	maxBackoff = 10 * time.Second
+)
+
+// GroupMetadata identifies a member at one moment: what a transaction needs to
+// know of it (KIP-1289, ShareGroupMetadata). It is comparable.
+type GroupMetadata struct {
+	GroupID     string
+	MemberID    string
+	MemberEpoch int32 // > 0; 0 before the member has joined
+}
+
+// Consumer is one member of a share group. All methods are safe for concurrent
+// use; Poll hands each record to one caller only.
+type Consumer struct {
+	cl  *cluster.Client
+	cfg Config
+	dec kgo.Decompressor
+
+	ctx    context.Context // ends when Close begins
+	cancel context.CancelCauseFunc
+	// requests is the context of fetches. It ends later: a fetch that was given
+	// up on could still acquire records after its session was thought closed.
+	requests       context.Context
+	cancelRequests context.CancelFunc
+	wg     sync.WaitGroup
+
+	mu          sync.Mutex
+	changed     chan struct{} // closed and replaced when anything below changes
+	memberEpoch int32
+	assigned    map[TopicPartition]bool
+	leaders     map[TopicPartition]int32
+	sessions    map[int32]*session
+	ready       []*PartitionBatch // decoded and not handed out yet, in order of arrival
+	fatal       error
+	stale       bool // leaders are to be looked up again
+	closed      bool
+	empty       int64 // fetches that returned nothing since the last that returned something
+}
+
+// NewConsumer joins the share group and starts to heartbeat and to fetch. It
+// returns once the group coordinator has accepted the member. It may return
+// *cluster.Error, *cluster.AuthError, *cluster.DialError or
+// *cluster.UnsupportedError.
+func NewConsumer(ctx context.Context, cl *cluster.Client, cfg Config) (*Consumer, error) {
+	if err := cfg.setDefaults(); err != nil {
+		return nil, err
+	}
+	c := &Consumer{
+		cl: cl, cfg: cfg, dec: kgo.DefaultDecompressor(),
+		changed:  make(chan struct{}),
+		assigned: make(map[TopicPartition]bool),
+		leaders:  make(map[TopicPartition]int32),
+		sessions: make(map[int32]*session),
+	}
+	// The consumer outlives the call that made it, and ends by Close.
+	c.ctx, c.cancel = context.WithCancelCause(context.WithoutCancel(ctx))
+	c.requests, c.cancelRequests = context.WithCancel(context.WithoutCancel(ctx))
+	interval, err := c.join(ctx)
+	if err != nil {
+		c.cancel(err)
+		c.cancelRequests()
+		return nil, err
+	}
+	c.wg.Go(func() { c.heartbeatLoop(interval) })
+	c.wg.Go(c.leaderLoop)
+	return c, nil
+}
+
+func (cfg *Config) setDefaults() error {
+	if cfg.GroupID == "" {
+		return errors.New("share consumer: no group ID")
+	}
+	if len(cfg.Topics) == 0 {
+		return fmt.Errorf("share consumer of group %q: no topics", cfg.GroupID)
+	}
+	if cfg.MemberID == "" {
+		cfg.MemberID = newMemberID()
+	}
+	if len(cfg.MemberID) > maxMemberIDLen {
+		return fmt.Errorf("share consumer of group %q: member ID %q is longer than %d characters", cfg.GroupID, cfg.MemberID, maxMemberIDLen)
+	}
+	if cfg.MaxRecords <= 0 {
+		cfg.MaxRecords = defaultMaxRecords
+	}
+	if cfg.MaxBytes <= 0 {
+		cfg.MaxBytes = defaultMaxBytes
+	}
+	if cfg.MaxWait <= 0 {
+		cfg.MaxWait = defaultMaxWait
+	}
+	if cfg.Now == nil {
+		cfg.Now = time.Now
+	}
+	if cfg.Warn == nil {
+		cfg.Warn = func(error) {}
+	}
+	return nil
+}
+
+// newMemberID returns a random (version 4) UUID in text form.
+func newMemberID() string {
+	var b [16]byte
+	rand.Read(b[:])
+	return formatUUID(b, 4)
+}
+
+// NamedMemberID returns a member ID that depends on names only: members with
+// the same names are the same member to the group coordinator, so a process
+// that comes back after a crash takes its own place again.
+func NamedMemberID(names ...string) string {
+	h := sha256.New()
+	for _, n := range names {
+		fmt.Fprintf(h, "%d:%s,", len(n), n)
+	}
+	return formatUUID([16]byte(h.Sum(nil)), 8)
+}
+
+func formatUUID(b [16]byte, version byte) string {
+	b[6] = b[6]&0x0f | version<<4
+	b[8] = b[8]&0x3f | 0x80
+	return fmt.Sprintf("%x-%x-%x-%x-%x", b[:4], b[4:6], b[6:8], b[8:10], b[10:])
+}
+
+// notify wakes everything that waits for a change. Called with mu held.
+func (c *Consumer) notify() {
+	close(c.changed)
+	c.changed = make(chan struct{})
+}
+
+// GroupMetadata returns the identity of the member now. After a rebalance the
+// member epoch differs, and a broker refuses to stage under the old one.
+func (c *Consumer) GroupMetadata() GroupMetadata {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return GroupMetadata{GroupID: c.cfg.GroupID, MemberID: c.cfg.MemberID, MemberEpoch: c.memberEpoch}
+}
+
+// Assigned lists the share-partitions that the member may fetch now, sorted.
+func (c *Consumer) Assigned() []TopicPartition {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return sortedPartitions(c.assigned)
+}
+
+// Poll returns up to maxRecords acquired records (at least one partition's
+// gaps when there are no records), as soon as there are any. While the caller
+// works on them, one fetch for each leader is in flight or waiting. It returns
+// the context's error when there were none in time, and the error that ended
+// the consumer when there is one: *cluster.AuthError, *cluster.UnsupportedError
+// or *cluster.Error.
+func (c *Consumer) Poll(ctx context.Context, maxRecords int) (*Batch, error) {
+	for {
+		c.mu.Lock()
+		if len(c.ready) > 0 {
+			b := c.takeReady(maxRecords)
+			c.mu.Unlock()
+			return b, nil
+		}
+		err, changed := c.fatal, c.changed
+		c.mu.Unlock()
+		if err != nil {
+			return nil, err
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return nil, context.Cause(ctx)
+		case <-c.ctx.Done():
+			return nil, context.Cause(c.ctx)
+		}
+	}
+}
+
+// takeReady moves up to n records out of c.ready. Called with mu held.
+func (c *Consumer) takeReady(n int) *Batch {
+	b := &Batch{}
+	i := 0
+	for ; i < len(c.ready); i++ {
+		p := c.ready[i]
+		if n <= 0 && len(b.Partitions) > 0 {
+			break
+		}
+		part, rest := p.take(max(n, 1))
+		b.Partitions = append(b.Partitions, part)
+		n -= len(part.Records)
+		if rest != nil {
+			c.ready[i] = rest
+			break
+		}
+		p.fetch.left--
+	}
+	c.ready = append(c.ready[:0], c.ready[i:]...)
+	c.notify() // fetchers may go on
+	return b
+}
+
+// EmptyFetches counts the fetches since the last one that acquired something,
+// over all leaders. It tells an idle group from one that was not asked yet.
+func (c *Consumer) EmptyFetches() int64 {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.empty
+}
+
+// ErrClosed is returned by calls on a closed consumer.
+var ErrClosed = errors.New("share consumer is closed")
+
+// Close releases everything that was acquired and not acknowledged or staged,
+// closes the share sessions and leaves the group, in that order. Records that
+// are staged in a transaction stay with it. It returns the first failure, after
+// trying everything; the broker cleans up by itself after the session timeout.
+func (c *Consumer) Close(ctx context.Context) error {
+	c.mu.Lock()
+	if c.closed {
+		c.mu.Unlock()
+		return nil
+	}
+	c.closed = true
+	c.notify()
+	c.mu.Unlock()
+	c.cancel(ErrClosed)
+	defer c.cancelRequests()
+	defer context.AfterFunc(ctx, c.cancelRequests)()
+	c.wg.Wait()
+
+	c.mu.Lock()
+	sessions := make([]*session, 0, len(c.sessions))
+	for _, s := range c.sessions {
+		sessions = append(sessions, s)
+	}
+	c.mu.Unlock()
+	errs := make([]error, len(sessions)+1)
+	var wg sync.WaitGroup
+	for i, s := range sessions {
+		wg.Go(func() { errs[i] = s.close(ctx) })
+	}
+	wg.Wait()
+	errs[len(sessions)] = c.leave(ctx)
+	return errors.Join(errs...)
+}
+
+// fail ends the consumer: Poll returns err from now on.
+func (c *Consumer) fail(err error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.fatal == nil {
+		c.fatal = err
+		c.notify()
+	}
+}
+
+// wait sleeps d, or less when the consumer ends; it reports whether to go on.
+func (c *Consumer) wait(d time.Duration) bool {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return true
+	case <-c.ctx.Done():
+		return false
+	}
+}
+
+// backoff returns the time to wait before try n (from 0): exponential with
+// jitter, from 50 ms to 10 s.
+func backoff(n int) time.Duration {
+	d := time.Duration(float64(minBackoff) * math.Pow(2, float64(min(n, 16))))
+	d = min(d, maxBackoff)
+	return d/2 + mrand.N(d/2+1)
+}
+
+// isFatal reports whether err is an answer of a broker that no retry cures.
+func isFatal(err error) bool {
+	switch {
+	case errors.Is(err, kerr.GroupAuthorizationFailed), errors.Is(err, kerr.TopicAuthorizationFailed),
+		errors.Is(err, kerr.ClusterAuthorizationFailed), errors.Is(err, kerr.SaslAuthenticationFailed),
+		errors.Is(err, kerr.InvalidRequest), errors.Is(err, kerr.UnsupportedVersion),
+		errors.Is(err, kerr.GroupMaxSizeReached), errors.Is(err, kerr.InvalidRegularExpression),
+		errors.Is(err, kerr.GroupIDNotFound):
+		return true
+	}
+	return false
+}
+

@@ -1,0 +1,17 @@
+// Package share is one member of a share group (KIP-932): it joins and
+// heartbeats, keeps a share session with each leader, and returns acquired
+// records with what has to be known to acknowledge them, plainly here or in a
+// transaction with package txn.
+//
+// Acknowledgement is explicit: nothing is acknowledged by polling again, since
+// that would acknowledge records whose transaction was aborted. Records that are
+// neither acknowledged nor staged return to the group when their acquisition
+// lock expires, when they are released, or when the consumer is closed.
+//
+//	c, err := share.NewConsumer(ctx, cl, share.Config{GroupID: "g", Topics: []string{"orders"}})
+//	if err != nil {
+//		return err
+//	}
+//	defer c.Close(context.WithoutCancel(ctx))
+//	batch, err := c.Poll(ctx, 500)
+package share

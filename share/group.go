@@ -1,0 +1,260 @@
+package share
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/kshare/kshare/cluster"
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kmsg"
+)
+
+// Member epochs with a meaning of their own (KIP-932).
+const (
+	joinEpoch  int32 = 0
+	leaveEpoch int32 = -1
+)
+
+// join sends the first heartbeat until the coordinator accepts it, and returns
+// the interval to heartbeat at.
+func (c *Consumer) join(ctx context.Context) (time.Duration, error) {
+	for try := 0; ; try++ {
+		resp, err := c.heartbeat(ctx, joinEpoch)
+		if err == nil {
+			return heartbeatInterval(resp), nil
+		}
+		if !isRetriable(err) {
+			return 0, err
+		}
+		t := time.NewTimer(backoff(try))
+		select {
+		case <-t.C:
+		case <-ctx.Done():
+			t.Stop()
+			return 0, errors.Join(context.Cause(ctx), err)
+		}
+	}
+}
+
+func heartbeatInterval(resp *kmsg.ShareGroupHeartbeatResponse) time.Duration {
+	return time.Duration(max(resp.HeartbeatIntervalMillis, 1)) * time.Millisecond
+}
+
+func isRetriable(err error) bool {
+	ke, ok := errors.AsType[*kerr.Error](err)
+	return ok && ke.Retriable
+}
+
+// heartbeat sends one heartbeat under the given epoch and takes over what the
+// coordinator answers.
+func (c *Consumer) heartbeat(ctx context.Context, epoch int32) (*kmsg.ShareGroupHeartbeatResponse, error) {
+	req := kmsg.NewPtrShareGroupHeartbeatRequest()
+	req.GroupID, req.MemberID, req.MemberEpoch = c.cfg.GroupID, c.cfg.MemberID, epoch
+	if c.cfg.RackID != "" {
+		req.RackID = &c.cfg.RackID
+	}
+	if epoch == joinEpoch {
+		req.SubscribedTopicNames = c.cfg.Topics
+	}
+	kresp, err := c.cl.Request(ctx, req)
+	if err != nil {
+		return nil, &cluster.Error{Op: c.op("heartbeat to"), Broker: -1, Err: err}
+	}
+	resp := kresp.(*kmsg.ShareGroupHeartbeatResponse)
+	if err := kerr.ErrorForCode(resp.ErrorCode); err != nil {
+		e := &cluster.Error{Op: c.op("heartbeat to"), Broker: -1, Err: err, Hint: heartbeatHints[resp.ErrorCode]}
+		if resp.ErrorMessage != nil {
+			e.Detail = *resp.ErrorMessage
+		}
+		return nil, cluster.Classify(e)
+	}
+	if epoch == leaveEpoch {
+		return resp, nil
+	}
+	return resp, c.takeAssignment(ctx, resp)
+}
+
+var heartbeatHints = map[int16]string{
+	kerr.GroupIDNotFound.Code:     "the group ID belongs to a group of another type; choose another --group",
+	kerr.GroupMaxSizeReached.Code: "the group is full (group.share.max.size); stop a member or raise the limit",
+	kerr.UnsupportedVersion.Code:  "share groups are not enabled on this cluster (share.version is 0)",
+}
+
+func (c *Consumer) op(verb string) string { return fmt.Sprintf("%s share group %q", verb, c.cfg.GroupID) }
+
+// takeAssignment stores the epoch and, when it came with one, the assignment.
+func (c *Consumer) takeAssignment(ctx context.Context, resp *kmsg.ShareGroupHeartbeatResponse) error {
+	var assigned map[TopicPartition]bool
+	if resp.Assignment != nil {
+		topics, err := c.cl.Topics(ctx, c.cfg.Topics...)
+		if err != nil {
+			return err
+		}
+		names := make(map[[16]byte]string, len(topics))
+		for name, t := range topics {
+			names[t.ID] = name
+		}
+		assigned = make(map[TopicPartition]bool)
+		for _, t := range resp.Assignment.TopicPartitions {
+			name, ok := names[t.TopicID]
+			if !ok {
+				continue // deleted or recreated meanwhile; the next assignment says
+			}
+			for _, p := range t.Partitions {
+				assigned[TopicPartition{name, t.TopicID, p}] = true
+			}
+		}
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.memberEpoch = resp.MemberEpoch
+	if assigned != nil {
+		c.assigned = assigned
+		c.stale = true
+	}
+	c.notify()
+	return nil
+}
+
+// heartbeatLoop keeps the membership alive. A member that was removed joins
+// again under the same ID; what it had acquired, it no longer owns.
+func (c *Consumer) heartbeatLoop(interval time.Duration) {
+	fails, early := 0, 0
+	for {
+		// A coordinator hands out the assignment one heartbeat after the join;
+		// waiting a whole interval for it would idle every short run.
+		wait := interval
+		if len(c.Assigned()) == 0 {
+			wait = min(interval, backoff(early))
+			early++
+		} else {
+			early = 0
+		}
+		if fails > 0 {
+			wait = min(interval, backoff(fails))
+		}
+		if !c.wait(wait) {
+			return
+		}
+		resp, err := c.heartbeat(c.ctx, c.GroupMetadata().MemberEpoch)
+		switch {
+		case err == nil:
+			fails = 0
+			interval = heartbeatInterval(resp)
+		case c.ctx.Err() != nil:
+			return
+		case errors.Is(err, kerr.UnknownMemberID), errors.Is(err, kerr.FencedMemberEpoch), errors.Is(err, kerr.StaleMemberEpoch):
+			c.cfg.Warn(err)
+			c.dropAssignment()
+			if _, err := c.heartbeat(c.ctx, joinEpoch); err != nil && isFatal(err) {
+				c.fail(err)
+				return
+			}
+		case isFatal(err):
+			c.fail(err)
+			return
+		default:
+			fails++
+		}
+	}
+}
+
+func (c *Consumer) dropAssignment() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.memberEpoch = joinEpoch
+	c.assigned = make(map[TopicPartition]bool)
+	c.ready = nil
+	for _, s := range c.sessions {
+		s.reset()
+	}
+	c.notify()
+}
+
+func (c *Consumer) leave(ctx context.Context) error {
+	if c.GroupMetadata().MemberEpoch == joinEpoch {
+		return nil
+	}
+	_, err := c.heartbeat(ctx, leaveEpoch)
+	if errors.Is(err, kerr.UnknownMemberID) || errors.Is(err, kerr.GroupIDNotFound) {
+		return nil // gone already, which is what was wanted
+	}
+	return err
+}
+
+// leaderLoop looks up leaders when the assignment or an answer asks for it, and
+// starts a fetcher for each leader.
+func (c *Consumer) leaderLoop() {
+	for try := 0; ; {
+		c.mu.Lock()
+		stale, changed := c.stale && len(c.assigned) > 0, c.changed
+		c.mu.Unlock()
+		if !stale {
+			select {
+			case <-changed:
+				continue
+			case <-c.ctx.Done():
+				return
+			}
+		}
+		if err := c.lookUpLeaders(); err != nil {
+			if isFatal(err) {
+				c.fail(err)
+				return
+			}
+			if !c.wait(backoff(try)) {
+				return
+			}
+			try++
+			continue
+		}
+		try = 0
+	}
+}
+
+func (c *Consumer) lookUpLeaders() error {
+	c.mu.Lock()
+	c.stale = false
+	c.mu.Unlock()
+	topics, err := c.cl.Topics(c.ctx, c.cfg.Topics...)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if err != nil {
+		c.stale = true
+		return err
+	}
+	leaders := make(map[TopicPartition]int32, len(c.assigned))
+	for tp := range c.assigned {
+		if t, ok := topics[tp.Topic]; ok && t.ID == tp.TopicID {
+			if leader := t.Leader(tp.Partition); leader >= 0 {
+				leaders[tp] = leader
+			}
+		}
+	}
+	c.leaders = leaders
+	for _, node := range leaders {
+		if c.sessions[node] == nil && !c.closed {
+			s := &session{c: c, node: node, have: make(map[TopicPartition]bool), turn: make(chan struct{}, 1)}
+			c.sessions[node] = s
+			c.wg.Go(s.fetchLoop)
+		}
+	}
+	c.notify()
+	return nil
+}
+
+// lookAgain asks the leader loop for another look. Called without mu.
+func (c *Consumer) lookAgain() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.stale = true
+	c.notify()
+}
+
+func sortedPartitions[V any](m map[TopicPartition]V) []TopicPartition {
+	return slices.SortedFunc(maps.Keys(m), compareTopicPartitions)
+}

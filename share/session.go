@@ -1,0 +1,487 @@
+package share
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+	"time"
+
+	"github.com/kshare/kshare/cluster"
+	"github.com/kshare/kshare/wire"
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kmsg"
+)
+
+// Share session epochs with a meaning of their own (KIP-932).
+const (
+	openSession  int32 = 0
+	closeSession int32 = -1
+)
+
+// acquireBatchOptimised asks the broker to acquire whole record batches: with
+// the strict mode it would send, and we would decode, one record batch again
+// for each part of it (KIP-1206).
+const acquireBatchOptimised int8 = 0
+
+// session is the share session with one leader. Its epoch has to rise by one
+// with each request, so requests take turns.
+type session struct {
+	c    *Consumer
+	node int32
+	turn chan struct{} // holds one token while a request is under way
+
+	// The fields below are touched with the turn held only.
+	epoch int32
+	have  map[TopicPartition]bool // partitions in the session
+
+	stale bool // open a new session with the next request; guarded by c.mu
+}
+
+// fetch is one answered ShareFetch: the next one is sent when left is 0.
+type fetch struct {
+	session *session
+	left    int // partition batches that Poll has not taken yet; guarded by c.mu
+}
+
+func (s *session) take(ctx context.Context) error {
+	select {
+	case s.turn <- struct{}{}:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+func (s *session) give() { <-s.turn }
+
+// reset makes the next request open a new session. Called with c.mu held.
+func (s *session) reset() { s.stale = true }
+
+// begin returns the epoch for the next request. Called with the turn held.
+func (s *session) begin() int32 {
+	s.c.mu.Lock()
+	defer s.c.mu.Unlock()
+	if s.stale {
+		s.stale = false
+		s.epoch = openSession
+	}
+	if s.epoch == openSession {
+		clear(s.have)
+	}
+	return s.epoch
+}
+
+// advance moves to the epoch after a request that the broker accepted.
+func (s *session) advance() {
+	if s.epoch == math.MaxInt32 {
+		s.epoch = 1
+		return
+	}
+	s.epoch++
+}
+
+// abandon forgets the session after a request whose fate is unknown or that the
+// broker refused as a whole. What it handed out and Poll has not returned yet
+// is dropped: the broker releases it with the session.
+func (s *session) abandon() {
+	s.epoch = openSession
+	c := s.c
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.ready = slices.DeleteFunc(c.ready, func(p *PartitionBatch) bool { return p.fetch.session == s })
+	c.notify()
+}
+
+// fetchLoop fetches whenever Poll has taken all of the fetch before.
+func (s *session) fetchLoop() {
+	var last *fetch
+	fails := 0
+	for {
+		want, ok := s.awaitDemand(last)
+		if !ok {
+			return
+		}
+		f, err := s.fetch(want)
+		switch {
+		case err == nil:
+			last, fails = f, 0
+		case s.c.ctx.Err() != nil:
+			return
+		case isFatal(err):
+			s.c.fail(err)
+			return
+		default:
+			s.c.cfg.Warn(err)
+			s.c.lookAgain()
+			if !s.c.wait(backoff(fails)) {
+				return
+			}
+			fails++
+		}
+	}
+}
+
+// awaitDemand blocks until there is something to fetch from this leader and
+// room for it; false when the consumer ends.
+func (s *session) awaitDemand(last *fetch) (map[TopicPartition]bool, bool) {
+	for {
+		c := s.c
+		c.mu.Lock()
+		want := make(map[TopicPartition]bool)
+		for tp, node := range c.leaders {
+			if node == s.node && c.assigned[tp] {
+				want[tp] = true
+			}
+		}
+		idle := len(want) == 0 || last != nil && last.left > 0
+		closed, changed := c.closed, c.changed
+		c.mu.Unlock()
+		if closed {
+			return nil, false
+		}
+		if !idle {
+			return want, true
+		}
+		select {
+		case <-changed:
+		case <-c.ctx.Done():
+			return nil, false
+		}
+	}
+}
+
+func (s *session) fetch(want map[TopicPartition]bool) (*fetch, error) {
+	c := s.c
+	if err := s.take(c.ctx); err != nil {
+		return nil, err
+	}
+	defer s.give()
+	epoch := s.begin()
+	req := kmsg.NewPtrShareFetchRequest()
+	req.GroupID, req.MemberID, req.ShareSessionEpoch = &c.cfg.GroupID, &c.cfg.MemberID, epoch
+	req.MaxWaitMillis = int32(c.cfg.MaxWait.Milliseconds())
+	req.MinBytes, req.MaxBytes = 1, c.cfg.MaxBytes
+	req.MaxRecords, req.BatchSize = c.cfg.MaxRecords, c.cfg.MaxRecords
+	req.ShareAcquireMode = acquireBatchOptimised
+	s.addPartitions(req, want)
+
+	sent := c.cfg.Now()
+	kresp, err := c.cl.RequestBroker(c.requests, s.node, req)
+	if err != nil {
+		s.abandon()
+		return nil, &cluster.Error{Op: c.op("fetch for"), Broker: s.node, Err: err}
+	}
+	resp := kresp.(*kmsg.ShareFetchResponse)
+	if err := kerr.ErrorForCode(resp.ErrorCode); err != nil {
+		s.abandon()
+		return nil, s.responseError("fetch for", err, resp.ErrorMessage)
+	}
+	s.advance()
+	for tp := range want {
+		s.have[tp] = true
+	}
+	return s.takeFetched(resp, sent)
+}
+
+// addPartitions tells the broker what changed in the session's partitions.
+func (s *session) addPartitions(req *kmsg.ShareFetchRequest, want map[TopicPartition]bool) {
+	byTopic := make(map[[16]byte]*kmsg.ShareFetchRequestTopic)
+	var order [][16]byte
+	for _, tp := range sortedPartitions(want) {
+		if s.have[tp] {
+			continue
+		}
+		t := byTopic[tp.TopicID]
+		if t == nil {
+			t = &kmsg.ShareFetchRequestTopic{TopicID: tp.TopicID}
+			byTopic[tp.TopicID] = t
+			order = append(order, tp.TopicID)
+		}
+		p := kmsg.NewShareFetchRequestTopicPartition()
+		p.Partition = tp.Partition
+		p.PartitionMaxBytes = req.MaxBytes
+		t.Partitions = append(t.Partitions, p)
+	}
+	for _, id := range order {
+		req.Topics = append(req.Topics, *byTopic[id])
+	}
+	for _, tp := range sortedPartitions(s.have) {
+		if want[tp] {
+			continue
+		}
+		delete(s.have, tp)
+		n := len(req.ForgottenTopicsData)
+		if n == 0 || req.ForgottenTopicsData[n-1].TopicID != tp.TopicID {
+			req.ForgottenTopicsData = append(req.ForgottenTopicsData, kmsg.ShareFetchRequestForgottenTopicsData{TopicID: tp.TopicID})
+			n++
+		}
+		f := &req.ForgottenTopicsData[n-1]
+		f.Partitions = append(f.Partitions, tp.Partition)
+	}
+}
+
+// takeFetched decodes a response and queues what it holds for Poll.
+func (s *session) takeFetched(resp *kmsg.ShareFetchResponse, sent time.Time) (*fetch, error) {
+	c := s.c
+	lock := time.Duration(resp.AcquisitionLockTimeoutMillis) * time.Millisecond
+	f := &fetch{session: s}
+	var out []*PartitionBatch
+	var undecodable Acknowledgements
+	var firstErr error
+	for i := range resp.Topics {
+		rt := &resp.Topics[i]
+		for j := range rt.Partitions {
+			rp := &rt.Partitions[j]
+			tp, ok := s.lookUp(rt.TopicID, rp.Partition)
+			if !ok {
+				continue
+			}
+			if err := kerr.ErrorForCode(rp.ErrorCode); err != nil {
+				delete(s.have, tp)
+				if firstErr == nil {
+					firstErr = s.partitionError("fetch for", tp, err, rp.ErrorMessage)
+				}
+				continue
+			}
+			p, err := decodePartition(tp, rp, c.dec)
+			if err != nil {
+				for _, r := range p.Acquired {
+					undecodable.AddRange(tp, r.Range, wire.Release)
+				}
+				firstErr = s.partitionError("decode records for", tp, err, nil)
+				continue
+			}
+			if len(p.Acquired) == 0 {
+				continue
+			}
+			// The lock started when the broker acquired, after the request was
+			// sent: counting from there errs on the safe side.
+			p.fetch, p.Leader, p.LockDuration, p.LockDeadline = f, s.node, lock, sent.Add(lock)
+			out = append(out, p)
+		}
+	}
+	if !undecodable.Empty() {
+		if err := s.acknowledge(c.requests, &undecodable, false); err != nil {
+			c.cfg.Warn(err)
+		}
+	}
+	f.left = len(out)
+	c.mu.Lock()
+	c.ready = append(c.ready, out...)
+	if len(out) == 0 {
+		c.empty++
+	} else {
+		c.empty = 0
+	}
+	c.notify()
+	c.mu.Unlock()
+	return f, firstErr
+}
+
+// lookUp finds the name of a partition of the session.
+func (s *session) lookUp(id [16]byte, partition int32) (TopicPartition, bool) {
+	for tp := range s.have {
+		if tp.TopicID == id && tp.Partition == partition {
+			return tp, true
+		}
+	}
+	return TopicPartition{}, false
+}
+
+func (s *session) responseError(verb string, err error, message *string) error {
+	e := &cluster.Error{Op: s.c.op(verb), Broker: s.node, Err: err}
+	if message != nil {
+		e.Detail = *message
+	}
+	if errors.Is(err, kerr.ShareSessionLimitReached) {
+		e.Hint = "the broker's share session limit (group.share.max.share.sessions) is reached; waiting for others to leave"
+	}
+	return cluster.Classify(e)
+}
+
+func (s *session) partitionError(verb string, tp TopicPartition, err error, message *string) error {
+	e := &cluster.Error{Op: s.c.op(verb), Broker: s.node, Topic: tp.Topic, Partition: tp.Partition, Err: err}
+	if message != nil {
+		e.Detail = *message
+	}
+	return cluster.Classify(e)
+}
+
+// Acknowledge acknowledges plainly, outside any transaction, in one request for
+// each leader. Only Gap, Accept, Release and Reject are allowed; for Renew see
+// [Consumer.Renew]. Partitions whose session ended meanwhile are skipped: the
+// broker has released them. It returns the first error of each leader, joined;
+// INVALID_RECORD_STATE means that the records are not held any more.
+func (c *Consumer) Acknowledge(ctx context.Context, b *Batch, acks *Acknowledgements) error {
+	return c.eachLeader(ctx, b, acks, func(ctx context.Context, s *session, a *Acknowledgements) error {
+		return s.acknowledgeTaken(ctx, a, false)
+	})
+}
+
+// Renew restarts the acquisition lock of everything in the batch (KIP-1222,
+// ShareAcknowledge v2 with Renew), and moves the batch's deadlines. It returns
+// an error, and leaves the deadlines, when a broker is too old for it or the
+// group does not allow it (share.renew.acknowledge.enable).
+func (c *Consumer) Renew(ctx context.Context, b *Batch) error {
+	sent := c.cfg.Now()
+	err := c.eachLeader(ctx, b, b.All(wire.Renew), func(ctx context.Context, s *session, a *Acknowledgements) error {
+		return s.acknowledgeTaken(ctx, a, true)
+	})
+	if err != nil {
+		return err
+	}
+	for _, p := range b.Partitions {
+		p.LockDeadline = sent.Add(p.LockDuration)
+	}
+	return nil
+}
+
+// eachLeader splits acks by the leaders of the batch's partitions and calls do
+// for each, at once.
+func (c *Consumer) eachLeader(ctx context.Context, b *Batch, acks *Acknowledgements, do func(context.Context, *session, *Acknowledgements) error) error {
+	byNode := make(map[int32]*Acknowledgements)
+	for _, p := range b.Partitions {
+		part := acks.parts[p.TopicPartition]
+		if part == nil {
+			continue
+		}
+		a := byNode[p.Leader]
+		if a == nil {
+			a = new(Acknowledgements)
+			byNode[p.Leader] = a
+		}
+		if a.parts[p.TopicPartition] == nil { // one partition may come in several parts
+			for _, r := range part.ranges {
+				a.AddRange(p.TopicPartition, r.Range, r.typ)
+			}
+		}
+	}
+	errs := make(chan error, len(byNode))
+	for node, a := range byNode {
+		c.mu.Lock()
+		s := c.sessions[node]
+		c.mu.Unlock()
+		go func() { errs <- do(ctx, s, a) }()
+	}
+	var all []error
+	for range byNode {
+		all = append(all, <-errs)
+	}
+	return errors.Join(all...)
+}
+
+func (s *session) acknowledgeTaken(ctx context.Context, acks *Acknowledgements, renew bool) error {
+	if err := s.take(ctx); err != nil {
+		return err
+	}
+	defer s.give()
+	return s.acknowledge(ctx, acks, renew)
+}
+
+// acknowledge sends one ShareAcknowledge. Called with the turn held.
+func (s *session) acknowledge(ctx context.Context, acks *Acknowledgements, renew bool) error {
+	c := s.c
+	c.mu.Lock()
+	ended := s.stale || s.epoch == openSession
+	c.mu.Unlock()
+	if ended {
+		return nil // the records were released with the session
+	}
+	req := kmsg.NewPtrShareAcknowledgeRequest()
+	req.GroupID, req.MemberID, req.ShareSessionEpoch = &c.cfg.GroupID, &c.cfg.MemberID, s.epoch
+	req.IsRenewAck = renew
+	if err := addAcknowledgements(req, acks); err != nil {
+		return err
+	}
+	kresp, err := c.cl.RequestBroker(ctx, s.node, req)
+	if err != nil {
+		s.abandon()
+		return &cluster.Error{Op: c.op("acknowledge for"), Broker: s.node, Err: err}
+	}
+	resp := kresp.(*kmsg.ShareAcknowledgeResponse)
+	if err := kerr.ErrorForCode(resp.ErrorCode); err != nil {
+		s.abandon()
+		return s.responseError("acknowledge for", err, resp.ErrorMessage)
+	}
+	s.advance()
+	if renew && resp.Version < renewVersion {
+		return &cluster.Error{Op: c.op("renew acquisition locks of"), Broker: s.node, Err: kerr.UnsupportedVersion}
+	}
+	return s.acknowledgeErrors(resp)
+}
+
+// renewVersion is the first version of ShareAcknowledge with IsRenewAck.
+const renewVersion = 2
+
+func (s *session) acknowledgeErrors(resp *kmsg.ShareAcknowledgeResponse) error {
+	var errs []error
+	for _, rt := range resp.Topics {
+		for _, rp := range rt.Partitions {
+			err := kerr.ErrorForCode(rp.ErrorCode)
+			if err == nil {
+				continue
+			}
+			tp, ok := s.lookUp(rt.TopicID, rp.Partition)
+			if !ok {
+				tp = TopicPartition{Topic: fmt.Sprintf("%x", rt.TopicID), TopicID: rt.TopicID, Partition: rp.Partition}
+			}
+			errs = append(errs, s.partitionError("acknowledge for", tp, err, rp.ErrorMessage))
+			if needsLeader(err) {
+				s.c.lookAgain()
+			}
+		}
+	}
+	return errors.Join(errs...)
+}
+
+func addAcknowledgements(req *kmsg.ShareAcknowledgeRequest, acks *Acknowledgements) error {
+	for _, tp := range acks.Partitions() {
+		batches, err := acks.Batches(tp)
+		if err != nil {
+			return err
+		}
+		n := len(req.Topics)
+		if n == 0 || req.Topics[n-1].TopicID != tp.TopicID {
+			req.Topics = append(req.Topics, kmsg.ShareAcknowledgeRequestTopic{TopicID: tp.TopicID})
+			n++
+		}
+		rp := kmsg.NewShareAcknowledgeRequestTopicPartition()
+		rp.Partition = tp.Partition
+		for _, b := range batches {
+			rp.AcknowledgementBatches = append(rp.AcknowledgementBatches, kmsg.ShareAcknowledgeRequestTopicPartitionAcknowledgementBatch{
+				FirstOffset: b.FirstOffset, LastOffset: b.LastOffset, AcknowledgeTypes: b.AcknowledgeTypes,
+			})
+		}
+		req.Topics[n-1].Partitions = append(req.Topics[n-1].Partitions, rp)
+	}
+	return nil
+}
+
+// close ends the session: the broker releases what is acquired and neither
+// acknowledged nor staged.
+func (s *session) close(ctx context.Context) error {
+	if err := s.take(ctx); err != nil {
+		return err
+	}
+	defer s.give()
+	s.c.mu.Lock()
+	open := !s.stale && s.epoch != openSession
+	s.c.mu.Unlock()
+	if !open {
+		return nil
+	}
+	req := kmsg.NewPtrShareAcknowledgeRequest()
+	req.GroupID, req.MemberID, req.ShareSessionEpoch = &s.c.cfg.GroupID, &s.c.cfg.MemberID, closeSession
+	s.epoch = openSession
+	kresp, err := s.c.cl.RequestBroker(ctx, s.node, req)
+	if err != nil {
+		return &cluster.Error{Op: s.c.op("close the share session of"), Broker: s.node, Err: err}
+	}
+	resp := kresp.(*kmsg.ShareAcknowledgeResponse)
+	if err := kerr.ErrorForCode(resp.ErrorCode); err != nil && !errors.Is(err, kerr.ShareSessionNotFound) {
+		return s.responseError("close the share session of", err, resp.ErrorMessage)
+	}
+	return nil
+}
