@@ -1,0 +1,270 @@
+package txn
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/kshare/kshare/cluster"
+	"github.com/kshare/kshare/share"
+	"github.com/kshare/kshare/wire"
+	"github.com/twmb/franz-go/pkg/kerr"
+)
+
+// ShareAcknowledgements is what SendShareAcknowledgements stages.
+type ShareAcknowledgements struct {
+	// Acknowledgements say Accept or Reject, and Gap where the dialect allows
+	// it, of records that the member has acquired.
+	Acknowledgements *share.Acknowledgements
+	// Group is the member's identity, taken as late as possible.
+	Group share.GroupMetadata
+	// Leaders maps source partitions to the broker that handed the records out.
+	// Partitions that are not in it are looked up.
+	Leaders map[share.TopicPartition]int32
+}
+
+// StageError says that acknowledgements were not staged, or not all of them.
+// The transaction must be aborted.
+type StageError struct {
+	Errors []*cluster.Error // sorted by broker, topic and partition; never empty
+}
+
+// Error lists the failures.
+func (e *StageError) Error() string {
+	parts := make([]string, 0, len(e.Errors))
+	for _, p := range e.Errors {
+		parts = append(parts, p.Error())
+	}
+	return strings.Join(parts, "; ")
+}
+
+// Unwrap returns the failures.
+func (e *StageError) Unwrap() []error {
+	out := make([]error, 0, len(e.Errors))
+	for _, p := range e.Errors {
+		out = append(out, p)
+	}
+	return out
+}
+
+// TypeError says that an acknowledge type may not be staged in this dialect.
+// Release and Renew never may; nothing was sent.
+type TypeError struct {
+	Dialect        wire.Dialect
+	TopicPartition share.TopicPartition
+	Type           wire.AcknowledgeType
+}
+
+// Error names the type and the partition.
+func (e *TypeError) Error() string {
+	return fmt.Sprintf("%s: %s may not be part of a transaction (dialect %q)", e.TopicPartition, e.Type, e.Dialect.Name)
+}
+
+const (
+	stageMinBackoff = 20 * time.Millisecond
+	stageMaxBackoff = time.Second
+)
+
+// pause waits before try n+1; false when the context ended first.
+func pause(ctx context.Context, n int) bool {
+	t := time.NewTimer(min(stageMaxBackoff, stageMinBackoff<<min(n, 8)))
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
+
+// SendShareAcknowledgements stages acknowledgements in the open transaction: one
+// request for each leader, all at once. It returns nil only when every broker
+// has confirmed every partition. After any error, an answer that did not arrive
+// among them, Commit refuses and the transaction has to be aborted. It may
+// return *StageError, *TypeError, *share.ConflictError, *FencedError,
+// *AbortedError, *cluster.AuthError or *cluster.UnsupportedError.
+func (s *Session) SendShareAcknowledgements(ctx context.Context, in ShareAcknowledgements) error {
+	if !s.open {
+		return errors.New("stage acknowledgements: no transaction is open")
+	}
+	requests, count, err := s.stageRequests(ctx, in)
+	if err != nil {
+		return s.doubtful(err)
+	}
+	for node := range requests {
+		if err := s.cl.BrokerAllows(ctx, node, s.dialect); err != nil {
+			return s.doubtful(err)
+		}
+	}
+	if len(requests) == 0 {
+		return nil
+	}
+	s.mu.Lock()
+	s.registered = true // from here on the coordinator may know the transaction
+	s.mu.Unlock()
+
+	var wg sync.WaitGroup
+	var mu sync.Mutex
+	var all []*cluster.Error
+	for node, req := range requests {
+		wg.Go(func() {
+			errs := s.stageAt(ctx, node, req, in.Acknowledgements)
+			mu.Lock()
+			all = append(all, errs...)
+			mu.Unlock()
+		})
+	}
+	wg.Wait()
+	if len(all) == 0 {
+		s.mu.Lock()
+		s.staged += count
+		s.mu.Unlock()
+		return nil
+	}
+	slices.SortFunc(all, func(a, b *cluster.Error) int { return strings.Compare(a.Error(), b.Error()) })
+	return s.doubtful(s.stageFailure(ctx, &StageError{all}))
+}
+
+// stageFailure picks the error that decides what happens next: a producer that
+// cannot go on counts for more than a partition that could not be staged.
+func (s *Session) stageFailure(ctx context.Context, e *StageError) error {
+	for _, p := range e.Errors {
+		switch classOf(p.Err) {
+		case fenced:
+			return s.classify(ctx, "stage in transaction of", p)
+		case fatal:
+			return cluster.Classify(p)
+		case abortable, retriable:
+		}
+	}
+	return e
+}
+
+func (s *Session) doubtful(err error) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.doubt == nil {
+		s.doubt = err
+	}
+	return err
+}
+
+// stageRequests splits acknowledgements by leader and counts their offsets.
+func (s *Session) stageRequests(ctx context.Context, in ShareAcknowledgements) (map[int32]*wire.TxnShareAcknowledgeRequest, int64, error) {
+	var count int64
+	requests := make(map[int32]*wire.TxnShareAcknowledgeRequest)
+	for _, tp := range in.Acknowledgements.Partitions() {
+		batches, err := in.Acknowledgements.Batches(tp)
+		if err != nil {
+			return nil, 0, err
+		}
+		for _, b := range batches {
+			for _, t := range b.AcknowledgeTypes {
+				if !s.dialect.Allows(wire.AcknowledgeType(t)) {
+					return nil, 0, &TypeError{s.dialect, tp, wire.AcknowledgeType(t)}
+				}
+			}
+			count += b.LastOffset - b.FirstOffset + 1
+		}
+		node, err := s.leader(ctx, tp, in.Leaders)
+		if err != nil {
+			return nil, 0, err
+		}
+		req := requests[node]
+		if req == nil {
+			req = wire.NewTxnShareAcknowledgeRequest(s.dialect)
+			req.TransactionalID = &s.cfg.TransactionalID
+			req.GroupID, req.MemberID, req.MemberEpoch = in.Group.GroupID, in.Group.MemberID, in.Group.MemberEpoch
+			req.ProducerID, req.ProducerEpoch = s.producerID, s.epoch
+			requests[node] = req
+		}
+		n := len(req.Topics)
+		if n == 0 || req.Topics[n-1].TopicID != tp.TopicID {
+			req.Topics = append(req.Topics, wire.TxnShareAcknowledgeRequestTopic{TopicID: tp.TopicID})
+			n++
+		}
+		t := &req.Topics[n-1]
+		t.Partitions = append(t.Partitions, wire.TxnShareAcknowledgeRequestTopicPartition{Partition: tp.Partition, AcknowledgementBatches: batches})
+	}
+	return requests, count, nil
+}
+
+func (s *Session) leader(ctx context.Context, tp share.TopicPartition, known map[share.TopicPartition]int32) (int32, error) {
+	if node, ok := known[tp]; ok {
+		return node, nil
+	}
+	topics, err := s.cl.Topics(ctx, tp.Topic)
+	if err != nil {
+		return -1, err
+	}
+	node := topics[tp.Topic].Leader(tp.Partition)
+	if node < 0 || topics[tp.Topic].ID != tp.TopicID {
+		return -1, &cluster.Error{Op: "find the leader of", Broker: -1, Topic: tp.Topic, Partition: tp.Partition, Err: kerr.LeaderNotAvailable}
+	}
+	return node, nil
+}
+
+// stageAt sends one leader its request. Top-level answers that pass by
+// themselves are retried within the transaction; a request without an answer is
+// not, since the records may be staged already.
+func (s *Session) stageAt(ctx context.Context, node int32, req *wire.TxnShareAcknowledgeRequest, acks *share.Acknowledgements) []*cluster.Error {
+	op := fmt.Sprintf("stage acknowledgements of share group %q in transaction of %q", req.GroupID, s.cfg.TransactionalID)
+	for try := 0; ; try++ {
+		kresp, err := s.cl.RequestBroker(ctx, node, req)
+		if err != nil {
+			return []*cluster.Error{{Op: op, Broker: node, Err: err}}
+		}
+		resp := kresp.(*wire.TxnShareAcknowledgeResponse)
+		err = kerr.ErrorForCode(resp.ErrorCode)
+		switch {
+		case err == nil:
+			return partitionErrors(op, node, req, resp, acks)
+		case errors.Is(err, kerr.UnsupportedVersion):
+			s.cl.ForgetBroker(node)
+			return []*cluster.Error{{Op: op, Broker: node, Err: err, Hint: "a feature level changed while this was running"}}
+		case classOf(err) != retriable || s.cfg.Now().After(s.Deadline()) || !pause(ctx, try):
+			return []*cluster.Error{{Op: op, Broker: node, Err: err}}
+		}
+	}
+}
+
+// partitionErrors lists the partitions that were not confirmed: those with a
+// code, and those that the answer does not mention.
+func partitionErrors(op string, node int32, req *wire.TxnShareAcknowledgeRequest, resp *wire.TxnShareAcknowledgeResponse, acks *share.Acknowledgements) []*cluster.Error {
+	type key struct {
+		id        [16]byte
+		partition int32
+	}
+	names := make(map[key]string)
+	for _, tp := range acks.Partitions() {
+		names[key{tp.TopicID, tp.Partition}] = tp.Topic
+	}
+	missing := make(map[key]bool)
+	for _, t := range req.Topics {
+		for _, p := range t.Partitions {
+			missing[key{t.TopicID, p.Partition}] = true
+		}
+	}
+	var out []*cluster.Error
+	for _, t := range resp.Topics {
+		for _, p := range t.Partitions {
+			k := key{t.TopicID, p.Partition}
+			delete(missing, k)
+			if err := kerr.ErrorForCode(p.ErrorCode); err != nil {
+				e := &cluster.Error{Op: op, Broker: node, Topic: names[k], Partition: p.Partition, Err: err}
+				if p.ErrorMessage != nil {
+					e.Detail = *p.ErrorMessage
+				}
+				out = append(out, e)
+			}
+		}
+	}
+	for k := range missing {
+		out = append(out, &cluster.Error{Op: op, Broker: node, Topic: names[k], Partition: k.partition, Err: kerr.UnknownServerError, Detail: "the broker's answer lacks this partition"})
+	}
+	return out
+}
