@@ -389,11 +389,10 @@ func (d *decoder) deliveryCompleteCount() int32 {
 // the results are the same.
 func MergeStateBatches(base, update []StateBatch, startOffset int64) []StateBatch {
 	base, update = disjoint(base), disjoint(update)
-	m := merger{start: max(startOffset, 0)}
 	if startOffset < 0 {
-		m.start = math.MinInt64
+		startOffset = math.MinInt64
 	}
-	m.out = make([]StateBatch, 0, len(base)+2*len(update))
+	m := merger{out: make([]StateBatch, 0, len(base)+2*len(update)), start: startOffset}
 
 	i, from := 0, int64(math.MinInt64) // base[i] is used up below from
 	for _, u := range update {
