@@ -89,6 +89,19 @@ func Connect(ctx context.Context, cfg Config) (*Client, error) {
 	return c, nil
 }
 
+// Clone opens further connections to the same cluster. A broker serves the
+// requests of one connection one after the other, so whatever waits in a long
+// fetch should have connections of its own. The caller closes the clone.
+func (c *Client) Clone() (*Client, error) {
+	clone := &Client{cfg: c.cfg, versions: make(map[int32]BrokerVersions)}
+	cl, err := clone.NewKgo()
+	if err != nil {
+		return nil, err
+	}
+	clone.kgo = cl
+	return clone, nil
+}
+
 // NewKgo returns a further kgo client for this cluster, with opts added. The
 // caller closes it.
 func (c *Client) NewKgo(opts ...kgo.Opt) (*kgo.Client, error) {
@@ -188,13 +201,13 @@ func (s Support) unsupported() *UnsupportedError {
 	e := &UnsupportedError{What: whatTxnAcks, Reason: s.Verdict.String() + ": " + s.Reason}
 	switch s.Verdict {
 	case NotEnabled:
-		e.Hint = fmt.Sprintf("finalize share.version=%d and transaction.version=%d once every client is ready for it", s.Dialect.ShareVersion, wire.TransactionVersion)
+		e.Advice = fmt.Sprintf("finalize share.version=%d and transaction.version=%d once every client is ready for it", s.Dialect.ShareVersion, wire.TransactionVersion)
 	case Ambiguous:
-		e.Hint = fmt.Sprintf("if this cluster is known to implement it, say so with --dialect %s", s.Dialect.Name)
+		e.Advice = fmt.Sprintf("if this cluster is known to implement it, say so with --dialect %s", s.Dialect.Name)
 	case Mixed:
-		e.Hint = "finish the rolling upgrade, so that all brokers run the same software"
+		e.Advice = "finish the rolling upgrade, so that all brokers run the same software"
 	case NotSupported:
-		e.Hint = "no released Apache Kafka implements KIP-1289; rehearse with the embedded sandbox (kshare sandbox run)"
+		e.Advice = "no released Apache Kafka implements KIP-1289; rehearse with the embedded sandbox (kshare sandbox run)"
 	case Unknown, Usable:
 	}
 	return e

@@ -20,7 +20,7 @@ type Error struct {
 	Partition int32  // meaningful with Topic only
 	Err       error  // the cause; a *kerr.Error when a broker named it
 	Detail    string // the broker's own text, "" when it gave none
-	Hint      string // what to do next, "" when there is nothing to say
+	Advice    string // what to do next, "" when there is nothing to say
 }
 
 // Error reads "op: broker 2: topic-3: GROUP_ID_NOT_FOUND (detail)".
@@ -46,6 +46,12 @@ func (e *Error) Error() string {
 // Unwrap returns the cause.
 func (e *Error) Unwrap() error { return e.Err }
 
+// Hint returns what to do next, "" when there is nothing to say.
+func (e *Error) Hint() string { return e.Advice }
+
+// BrokerID returns the node ID of the broker that answered; -1 when none did.
+func (e *Error) BrokerID() int32 { return e.Broker }
+
 // Name returns the Kafka error name of err, such as "PRODUCER_FENCED", and the
 // error's own text when no broker named it.
 func Name(err error) string {
@@ -61,8 +67,8 @@ func Name(err error) string {
 // AuthError says that the principal was not authenticated or is not authorised
 // for something. It wraps the broker's error.
 type AuthError struct {
-	Err  error
-	Hint string
+	Err    error
+	Advice string
 }
 
 // Error returns the text of the wrapped error.
@@ -70,6 +76,9 @@ func (e *AuthError) Error() string { return e.Err.Error() }
 
 // Unwrap returns the wrapped error.
 func (e *AuthError) Unwrap() error { return e.Err }
+
+// Hint returns what to grant or to check.
+func (e *AuthError) Hint() string { return e.Advice }
 
 // authCodes are the errors by which a broker says that a principal may not.
 var authCodes = map[int16]string{
@@ -90,7 +99,7 @@ func classify(err error, addrs []string) error {
 	}
 	if ke, ok := errors.AsType[*kerr.Error](err); ok {
 		if hint, ok := authCodes[ke.Code]; ok {
-			return &AuthError{Err: err, Hint: hint}
+			return &AuthError{Err: err, Advice: hint}
 		}
 		return err
 	}
@@ -107,7 +116,7 @@ func Classify(err error) error { return classifyAuth(err) }
 func classifyAuth(err error) error {
 	if ke, ok := errors.AsType[*kerr.Error](err); ok {
 		if hint, ok := authCodes[ke.Code]; ok {
-			return &AuthError{Err: err, Hint: hint}
+			return &AuthError{Err: err, Advice: hint}
 		}
 	}
 	return err
@@ -127,15 +136,23 @@ func (e *DialError) Error() string {
 // Unwrap returns the last failure.
 func (e *DialError) Unwrap() error { return e.Err }
 
+// Hint returns what to check.
+func (e *DialError) Hint() string {
+	return "check the address and that the broker runs; if it listens with TLS or SASL, so must the client"
+}
+
 // UnsupportedError says that this cluster cannot do what was asked, and which
 // part is missing.
 type UnsupportedError struct {
 	What   string // what was asked for, such as "transactional acknowledgements (KIP-1289)"
 	Reason string // one sentence
-	Hint   string // what to do next, "" when there is nothing to say
+	Advice string // what to do next, "" when there is nothing to say
 }
 
 // Error reads "what is not usable on this cluster: reason".
 func (e *UnsupportedError) Error() string {
 	return fmt.Sprintf("%s cannot be used on this cluster: %s", e.What, e.Reason)
 }
+
+// Hint returns what to do next, "" when there is nothing to say.
+func (e *UnsupportedError) Hint() string { return e.Advice }

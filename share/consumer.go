@@ -75,7 +75,7 @@ type Consumer struct {
 	// up on could still acquire records after its session was thought closed.
 	requests       context.Context
 	cancelRequests context.CancelFunc
-	wg     sync.WaitGroup
+	wg             sync.WaitGroup
 
 	mu          sync.Mutex
 	changed     chan struct{} // closed and replaced when anything below changes
@@ -334,4 +334,3 @@ func isFatal(err error) bool {
 	}
 	return false
 }
-

@@ -66,7 +66,7 @@ func (c *Consumer) heartbeat(ctx context.Context, epoch int32) (*kmsg.ShareGroup
 	}
 	resp := kresp.(*kmsg.ShareGroupHeartbeatResponse)
 	if err := kerr.ErrorForCode(resp.ErrorCode); err != nil {
-		e := &cluster.Error{Op: c.op("heartbeat to"), Broker: -1, Err: err, Hint: heartbeatHints[resp.ErrorCode]}
+		e := &cluster.Error{Op: c.op("heartbeat to"), Broker: -1, Err: err, Advice: heartbeatHints[resp.ErrorCode]}
 		if resp.ErrorMessage != nil {
 			e.Detail = *resp.ErrorMessage
 		}
@@ -84,7 +84,9 @@ var heartbeatHints = map[int16]string{
 	kerr.UnsupportedVersion.Code:  "share groups are not enabled on this cluster (share.version is 0)",
 }
 
-func (c *Consumer) op(verb string) string { return fmt.Sprintf("%s share group %q", verb, c.cfg.GroupID) }
+func (c *Consumer) op(verb string) string {
+	return fmt.Sprintf("%s share group %q", verb, c.cfg.GroupID)
+}
 
 // takeAssignment stores the epoch and, when it came with one, the assignment.
 func (c *Consumer) takeAssignment(ctx context.Context, resp *kmsg.ShareGroupHeartbeatResponse) error {

@@ -296,7 +296,7 @@ func (s *session) responseError(verb string, err error, message *string) error {
 		e.Detail = *message
 	}
 	if errors.Is(err, kerr.ShareSessionLimitReached) {
-		e.Hint = "the broker's share session limit (group.share.max.share.sessions) is reached; waiting for others to leave"
+		e.Advice = "the broker's share session limit (group.share.max.share.sessions) is reached; waiting for others to leave"
 	}
 	return cluster.Classify(e)
 }

@@ -225,7 +225,7 @@ func (s *Session) stageAt(ctx context.Context, node int32, req *wire.TxnShareAck
 			return partitionErrors(op, node, req, resp, acks)
 		case errors.Is(err, kerr.UnsupportedVersion):
 			s.cl.ForgetBroker(node)
-			return []*cluster.Error{{Op: op, Broker: node, Err: err, Hint: "a feature level changed while this was running"}}
+			return []*cluster.Error{{Op: op, Broker: node, Err: err, Advice: "a feature level changed while this was running"}}
 		case classOf(err) != retriable || s.cfg.Now().After(s.Deadline()) || !pause(ctx, try):
 			return []*cluster.Error{{Op: op, Broker: node, Err: err}}
 		}

@@ -1,0 +1,170 @@
+package ctp
+
+import (
+	"errors"
+	"fmt"
+	"sync/atomic"
+	"time"
+
+	"github.com/kshare/kshare/txn"
+)
+
+// OnError says what becomes of a record that cannot be transformed.
+type OnError string
+
+const (
+	// Fail aborts the batch and ends the run with a *RecordError.
+	Fail OnError = "fail"
+	// Release gives the record back to the share group, outside the
+	// transaction; the group's delivery count limit archives it in the end.
+	Release OnError = "release"
+	// Reject archives the record, within the transaction of its batch.
+	Reject OnError = "reject"
+)
+
+// Options says what to run.
+type Options struct {
+	From string // source topic; required
+	To   string // destination topic; required, not From
+
+	// GroupID is the share group; "" is "kshare-" and the source topic.
+	GroupID string
+	// TransactionalID is the prefix of the workers' transactional IDs, to which
+	// "-0", "-1" and so on are added; "" is "kshare-ctp-" and the group. A run
+	// with the same one aborts what an earlier one left open, and takes the
+	// place of its members at once.
+	TransactionalID string
+
+	BatchRecords int   // most records of one transaction; 0 is 5000
+	MaxRecords   int64 // stop after that many source records; 0 is no limit
+	UntilEmpty   bool  // stop when the group has nothing left of the source
+	Workers      int   // members with a transactional ID each; 0 is 1
+
+	// TxnTimeout is the transaction timeout; 0 is 60 s.
+	TxnTimeout time.Duration
+	// AutoOffsetReset, when not "", is set as share.auto.offset.reset of the
+	// group before it is joined: "earliest", "latest" or "by_duration:PT1H".
+	AutoOffsetReset string
+
+	Transform Transform // nil copies each record as it is
+	OnError   OnError   // "" is Fail
+
+	// Warn is told of conditions that do not end the run. nil drops them. It
+	// may be called from several goroutines.
+	Warn func(error)
+	// Counts, when set, is where the run counts, for progress to be read from.
+	Counts *Counts
+	// Now is the clock; nil is time.Now.
+	Now func() time.Time
+}
+
+// DefaultBatchRecords is how many records one transaction holds at the most
+// when nothing else is said.
+const DefaultBatchRecords = 5000
+
+// OptionError says that an option cannot be as it is.
+type OptionError struct {
+	Option string // as the command line spells it
+	Reason string
+}
+
+// Error reads "--option: reason".
+func (e *OptionError) Error() string { return fmt.Sprintf("%s: %s", e.Option, e.Reason) }
+
+func (o *Options) setDefaults() error {
+	switch {
+	case o.From == "":
+		return &OptionError{"--from", "no source topic is given"}
+	case o.To == "":
+		return &OptionError{"--to", "no destination topic is given"}
+	case o.From == o.To:
+		return &OptionError{"--to", fmt.Sprintf("is the source topic %q as well: every record would be consumed again for ever", o.To)}
+	case o.BatchRecords < 0:
+		return &OptionError{"--batch-records", fmt.Sprintf("is %d, has to be at least 1", o.BatchRecords)}
+	case o.MaxRecords < 0:
+		return &OptionError{"--max-records", fmt.Sprintf("is %d, has to be at least 1", o.MaxRecords)}
+	case o.Workers < 0:
+		return &OptionError{"--workers", fmt.Sprintf("is %d, has to be at least 1", o.Workers)}
+	case o.TxnTimeout < 0 || o.TxnTimeout > 0 && o.TxnTimeout < time.Millisecond:
+		return &OptionError{"--txn-timeout", fmt.Sprintf("is %s, has to be at least 1ms", o.TxnTimeout)}
+	}
+	switch o.OnError {
+	case "":
+		o.OnError = Fail
+	case Fail, Release, Reject:
+	default:
+		return &OptionError{"--on-error", fmt.Sprintf("is %q, has to be fail, release or reject", o.OnError)}
+	}
+	if o.GroupID == "" {
+		o.GroupID = "kshare-" + o.From
+	}
+	if o.TransactionalID == "" {
+		o.TransactionalID = "kshare-ctp-" + o.GroupID
+	}
+	if o.BatchRecords == 0 {
+		o.BatchRecords = DefaultBatchRecords
+	}
+	if o.Workers == 0 {
+		o.Workers = 1
+	}
+	if o.TxnTimeout == 0 {
+		o.TxnTimeout = txn.DefaultTimeout
+	}
+	if o.Warn == nil {
+		o.Warn = func(error) {}
+	}
+	if o.Counts == nil {
+		o.Counts = new(Counts)
+	}
+	if o.Now == nil {
+		o.Now = time.Now
+	}
+	return nil
+}
+
+// Counts counts what a run has done so far. A batch is counted when its
+// transaction has ended and the end is confirmed, never before. It may be read
+// while the run goes on.
+type Counts struct {
+	Consumed     atomic.Int64 // source records whose acknowledgement was committed
+	Produced     atomic.Int64 // records produced in committed transactions
+	Acknowledged atomic.Int64 // source records accepted
+	Rejected     atomic.Int64 // source records rejected
+	Released     atomic.Int64 // source records given back, after an abort or by OnError
+	Committed    atomic.Int64 // transactions
+	Aborted      atomic.Int64 // transactions
+	Unknown      atomic.Int64 // transactions whose outcome is unknown
+}
+
+// Result is what a run has done.
+type Result struct {
+	From            string
+	To              string
+	GroupID         string
+	TransactionalID string
+	Dialect         string
+
+	Consumed     int64 // source records whose acknowledgement was committed
+	Produced     int64 // records produced in committed transactions
+	Acknowledged int64 // source records accepted
+	Rejected     int64 // source records rejected
+	Released     int64 // source records given back, after an abort or by OnError
+	Committed    int64 // transactions
+	Aborted      int64 // transactions
+	Unknown      int64 // transactions whose outcome is unknown
+	Elapsed      time.Duration
+}
+
+func (o *Options) result(dialect string, elapsed time.Duration) *Result {
+	c := o.Counts
+	return &Result{
+		From: o.From, To: o.To, GroupID: o.GroupID, TransactionalID: o.TransactionalID, Dialect: dialect,
+		Consumed: c.Consumed.Load(), Produced: c.Produced.Load(), Acknowledged: c.Acknowledged.Load(),
+		Rejected: c.Rejected.Load(), Released: c.Released.Load(),
+		Committed: c.Committed.Load(), Aborted: c.Aborted.Load(), Unknown: c.Unknown.Load(),
+		Elapsed: elapsed,
+	}
+}
+
+// ErrNothingConsumed is warned of when a run until empty ends without a record.
+var ErrNothingConsumed = errors.New("nothing was consumed")

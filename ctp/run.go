@@ -1,0 +1,166 @@
+package ctp
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/kshare/kshare/cluster"
+	"github.com/kshare/kshare/wire"
+	"github.com/twmb/franz-go/pkg/kmsg"
+	"golang.org/x/sync/errgroup"
+)
+
+// Run consumes, transforms, produces and acknowledges until the context ends,
+// MaxRecords are done, or, with UntilEmpty, nothing is left. It checks first
+// what can be checked without touching the group: *OptionError for options,
+// *cluster.UnsupportedError for the cluster, *cluster.Error for topics,
+// *cluster.AuthError. While it runs it may fail with *RecordError,
+// *txn.FencedError, *txn.OutcomeUnknownError, *StuckError or one of those.
+//
+// The result is returned with an error too; it is nil only when nothing was
+// started. When the context ends, open transactions are aborted, everything
+// that was acquired is released, and the context's cause is returned.
+func Run(ctx context.Context, cl *cluster.Client, opts Options) (*Result, error) {
+	if err := opts.setDefaults(); err != nil {
+		return nil, err
+	}
+	dialect, err := preflight(ctx, cl, &opts)
+	if err != nil {
+		return nil, err
+	}
+	if opts.AutoOffsetReset != "" {
+		if err := cl.SetGroupConfig(ctx, opts.GroupID, "share.auto.offset.reset", opts.AutoOffsetReset); err != nil {
+			return nil, err
+		}
+	}
+	start := opts.Now()
+	r := &run{opts: opts, cl: cl, dialect: dialect, left: opts.MaxRecords}
+	err = r.work(ctx)
+	res := opts.result(dialect.Name, opts.Now().Sub(start))
+	if err == nil && res.Consumed == 0 && opts.UntilEmpty {
+		opts.Warn(fmt.Errorf("%w: share group %q has nothing to read of topic %q; records from before the group's first use are read with --auto-offset-reset earliest",
+			ErrNothingConsumed, opts.GroupID, opts.From))
+	}
+	return res, err
+}
+
+// run is what the workers of one Run share.
+type run struct {
+	opts    Options
+	cl      *cluster.Client
+	dialect wire.Dialect
+
+	mu   sync.Mutex
+	left int64 // source records that may still be taken, when MaxRecords is set
+
+}
+
+// errDone ends the other workers when one has found that all is done.
+var errDone = errors.New("done")
+
+func (r *run) work(ctx context.Context) error {
+	g, gctx := errgroup.WithContext(ctx)
+	for i := range r.opts.Workers {
+		g.Go(func() error {
+			w := &worker{run: r, id: r.opts.TransactionalID + "-" + strconv.Itoa(i)}
+			return w.run1(gctx)
+		})
+	}
+	err := g.Wait()
+	if errors.Is(err, errDone) {
+		return nil
+	}
+	if cause := context.Cause(ctx); cause != nil && err != nil && errors.Is(err, context.Canceled) {
+		return cause
+	}
+	return err
+}
+
+// reserve takes up to n of the records that may still be consumed; 0 means that
+// the run is done.
+func (r *run) reserve(n int) int {
+	if r.opts.MaxRecords == 0 {
+		return n
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	n = int(min(int64(n), r.left))
+	r.left -= int64(n)
+	return n
+}
+
+// unreserve gives back what was reserved and not consumed.
+func (r *run) unreserve(n int) {
+	if r.opts.MaxRecords == 0 {
+		return
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.left += int64(n)
+}
+
+// preflight checks everything that can be checked before the group is joined,
+// in the order in which an operator would want to hear of it.
+func preflight(ctx context.Context, cl *cluster.Client, opts *Options) (wire.Dialect, error) {
+	dialect, err := cl.RequireTxnShareAcknowledge(ctx)
+	if err != nil {
+		return wire.Dialect{}, err
+	}
+	for _, name := range []string{opts.From, opts.To} {
+		topics, err := cl.Topics(ctx, name)
+		if err != nil {
+			return wire.Dialect{}, err
+		}
+		if topics[name].IsInternal {
+			return wire.Dialect{}, &OptionError{"--from, --to", fmt.Sprintf("topic %q is internal to Kafka", name)}
+		}
+	}
+	if err := checkTxnTimeout(ctx, cl, opts.TxnTimeout); err != nil {
+		return wire.Dialect{}, err
+	}
+	checkIsolation(ctx, cl, opts)
+	return dialect, nil
+}
+
+const maxTxnTimeoutConfig = "transaction.max.timeout.ms"
+
+// checkTxnTimeout compares with the broker's maximum. A principal that may not
+// read broker configs is told by InitProducerId instead.
+func checkTxnTimeout(ctx context.Context, cl *cluster.Client, timeout time.Duration) error {
+	node, err := cl.AnyBroker(ctx)
+	if err != nil {
+		return err
+	}
+	value, ok, err := cl.ResourceConfig(ctx, kmsg.ConfigResourceTypeBroker, strconv.Itoa(int(node)), maxTxnTimeoutConfig)
+	if err != nil || !ok {
+		return nil
+	}
+	ms, err := strconv.ParseInt(value, 10, 64)
+	if err != nil {
+		return nil
+	}
+	if limit := time.Duration(ms) * time.Millisecond; timeout > limit {
+		return &OptionError{"--txn-timeout", fmt.Sprintf("is %s, the broker allows at most %s (%s=%s)", timeout, limit, maxTxnTimeoutConfig, value)}
+	}
+	return nil
+}
+
+// ErrReadUncommitted is warned of when the source group would read records of
+// open and aborted upstream transactions.
+var ErrReadUncommitted = errors.New("the share group reads uncommitted records")
+
+// checkIsolation warns of a group that sees records which their own producer
+// may still abort.
+func checkIsolation(ctx context.Context, cl *cluster.Client, opts *Options) {
+	const config = "share.isolation.level"
+	value, ok, err := cl.ResourceConfig(ctx, kmsg.ConfigResourceTypeGroupConfig, opts.GroupID, config)
+	if err != nil || ok && value == "read_committed" {
+		return
+	}
+	opts.Warn(fmt.Errorf("%w: if topic %q is written by transactions, set %s=read_committed on group %q",
+		ErrReadUncommitted, opts.From, config, opts.GroupID))
+}

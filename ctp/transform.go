@@ -1,0 +1,114 @@
+package ctp
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+
+	"github.com/itchyny/gojq"
+	"github.com/twmb/franz-go/pkg/kgo"
+)
+
+// Transform makes of one source record the records to produce, of which there
+// may be none. It may return the record it was given. The destination topic is
+// set by the caller. An error means that the record cannot be transformed; it
+// never means that a broker failed.
+type Transform func(ctx context.Context, r *kgo.Record) ([]*kgo.Record, error)
+
+// RecordError says that one record could not be transformed.
+type RecordError struct {
+	Topic     string
+	Partition int32
+	Offset    int64
+	Err       error
+}
+
+// Error names the record.
+func (e *RecordError) Error() string {
+	return fmt.Sprintf("transform record at offset %d of %s-%d: %v", e.Offset, e.Topic, e.Partition, e.Err)
+}
+
+// Unwrap returns the cause.
+func (e *RecordError) Unwrap() error { return e.Err }
+
+// Hint says which settings decide about such records.
+func (e *RecordError) Hint() string {
+	return "nothing of its batch was committed; --on-error reject archives such records, --on-error release gives them back"
+}
+
+// ErrTooManyOutputs is why a record is refused whose jq expression yields more
+// than 10,000 values.
+var ErrTooManyOutputs = errors.New("the expression yields more than 10000 values")
+
+const maxOutputs = 10_000
+
+// JQ returns a transform that runs a jq expression on the value of each record,
+// which has to be one JSON value. Each result is the value of one record to
+// produce, with the key, the headers and the timestamp of its source; no result
+// acknowledges the source without producing. A null value, a tombstone, passes
+// unchanged. Numbers keep all their digits unless the expression calculates with
+// them. It may return an error that says where the expression is wrong.
+func JQ(expression string) (Transform, error) {
+	query, err := gojq.Parse(expression)
+	if err != nil {
+		return nil, fmt.Errorf("jq expression %q: %w", expression, err)
+	}
+	code, err := gojq.Compile(query)
+	if err != nil {
+		return nil, fmt.Errorf("jq expression %q: %w", expression, err)
+	}
+	return func(ctx context.Context, r *kgo.Record) ([]*kgo.Record, error) {
+		if r.Value == nil {
+			return []*kgo.Record{r}, nil
+		}
+		in, err := decodeJSON(r.Value)
+		if err != nil {
+			return nil, err
+		}
+		return runJQ(ctx, code, in, r)
+	}, nil
+}
+
+func runJQ(ctx context.Context, code *gojq.Code, in any, r *kgo.Record) ([]*kgo.Record, error) {
+	var out []*kgo.Record
+	for iter := code.RunWithContext(ctx, in); ; {
+		v, ok := iter.Next()
+		if !ok {
+			return out, nil
+		}
+		if err, ok := v.(error); ok {
+			if halt, ok := errors.AsType[*gojq.HaltError](err); ok && halt.Value() == nil {
+				return out, nil
+			}
+			return nil, fmt.Errorf("jq: %w", err)
+		}
+		if len(out) == maxOutputs {
+			return nil, ErrTooManyOutputs
+		}
+		value, err := gojq.Marshal(v)
+		if err != nil {
+			return nil, fmt.Errorf("jq: %w", err)
+		}
+		out = append(out, &kgo.Record{Key: r.Key, Value: value, Headers: r.Headers, Timestamp: r.Timestamp})
+	}
+}
+
+// decodeJSON reads exactly one JSON value and keeps numbers as they are written.
+func decodeJSON(b []byte) (any, error) {
+	d := json.NewDecoder(bytes.NewReader(b))
+	d.UseNumber()
+	var v any
+	if err := d.Decode(&v); err != nil {
+		if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
+			return nil, errors.New("the value is not JSON: it ends too early")
+		}
+		return nil, fmt.Errorf("the value is not JSON: %w", err)
+	}
+	if _, err := d.Token(); !errors.Is(err, io.EOF) {
+		return nil, errors.New("the value is not one JSON value: something follows it")
+	}
+	return v, nil
+}

@@ -1,0 +1,385 @@
+package ctp
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/kshare/kshare/cluster"
+	"github.com/kshare/kshare/share"
+	"github.com/kshare/kshare/txn"
+	"github.com/kshare/kshare/wire"
+	"github.com/twmb/franz-go/pkg/kgo"
+)
+
+const (
+	// idleCheck is how long a worker without records waits before it asks
+	// whether the group has any left.
+	idleCheck = 250 * time.Millisecond
+	// cleanUpTimeout bounds aborting, releasing and leaving when a run ends.
+	cleanUpTimeout = 5 * time.Second
+	// commitTimeout bounds a commit, which a signal does not cut short: its
+	// outcome would be unknown.
+	commitTimeout = 30 * time.Second
+	// maxAborts is how many batches in a row may be aborted before a worker
+	// gives up. It stays below the default delivery count limit of 5, at which
+	// the broker archives a record instead of delivering it once more.
+	maxAborts = 3
+
+	minRetryWait = 100 * time.Millisecond
+)
+
+// StuckError says that batch after batch had to be aborted.
+type StuckError struct {
+	TransactionalID string
+	Aborts          int
+	Err             error // why the last one was
+}
+
+// Error names the transactional ID and the last cause.
+func (e *StuckError) Error() string {
+	return fmt.Sprintf("gave up after %d aborted transactions in a row of %q: %v", e.Aborts, e.TransactionalID, e.Err)
+}
+
+// Unwrap returns why the last transaction was aborted.
+func (e *StuckError) Unwrap() error { return e.Err }
+
+// worker is one member of the share group with one transactional ID.
+type worker struct {
+	*run
+	id string
+
+	cl       *cluster.Client
+	consumer *share.Consumer
+	session  *txn.Session
+
+	batch   int // most records of the next transaction; halved when one was too slow
+	aborts  int // in a row
+	noRenew bool
+}
+
+// run1 runs one worker from joining to leaving.
+func (w *worker) run1(ctx context.Context) (err error) {
+	if w.cl, err = w.run.cl.Clone(); err != nil {
+		return err
+	}
+	defer w.cl.Close()
+	// The session comes first: it aborts what a dead predecessor left open, so
+	// that its records are there to be fetched.
+	w.session, err = txn.NewSession(ctx, w.cl, txn.Config{
+		TransactionalID: w.id, Timeout: w.opts.TxnTimeout, Now: w.opts.Now,
+		ProducerOpts: []kgo.Opt{
+			kgo.DefaultProduceTopic(w.opts.To),
+			kgo.MaxBufferedRecords(2 * max(w.opts.BatchRecords, 1)),
+			kgo.MaxBufferedBytes(maxBufferedBytes),
+		},
+	})
+	if err != nil {
+		return err
+	}
+	w.batch = w.opts.BatchRecords
+	w.consumer, err = share.NewConsumer(ctx, w.cl, share.Config{
+		GroupID: w.opts.GroupID, Topics: []string{w.opts.From},
+		MemberID:   share.NamedMemberID(w.opts.GroupID, w.id),
+		MaxRecords: int32(w.opts.BatchRecords), Warn: w.opts.Warn, Now: w.opts.Now,
+	})
+	if err == nil {
+		err = w.loop(ctx)
+	}
+	return errors.Join(err, w.leave(ctx))
+}
+
+// maxBufferedBytes bounds what the producer holds of large records.
+const maxBufferedBytes = 32 << 20
+
+// cleanUp returns a context for what has to be done after ctx has ended.
+func cleanUp(ctx context.Context) (context.Context, context.CancelFunc) {
+	return context.WithTimeout(context.WithoutCancel(ctx), cleanUpTimeout)
+}
+
+// leave gives everything back. Failures are warnings: what the run has done is
+// not changed by them, and the broker cleans up by itself in time.
+func (w *worker) leave(ctx context.Context) error {
+	ctx, cancel := cleanUp(ctx)
+	defer cancel()
+	if err := w.session.Close(ctx); err != nil {
+		w.opts.Warn(fmt.Errorf("close %q: %w", w.id, err))
+	}
+	if w.consumer == nil {
+		return nil
+	}
+	if err := w.consumer.Close(ctx); err != nil {
+		w.opts.Warn(fmt.Errorf("leave share group %q: %w", w.opts.GroupID, err))
+	}
+	return nil
+}
+
+func (w *worker) loop(ctx context.Context) error {
+	for {
+		budget := w.reserve(w.batch)
+		if budget == 0 {
+			return nil
+		}
+		b, err := w.poll(ctx, budget)
+		if b == nil {
+			w.unreserve(budget)
+			return err
+		}
+		w.unreserve(budget - b.Len())
+		consumed, err := w.process(ctx, b)
+		w.unreserve(b.Len() - consumed)
+		if err != nil {
+			return err
+		}
+	}
+}
+
+// poll returns the next batch, and nil with a nil error when the run is done.
+func (w *worker) poll(ctx context.Context, n int) (*share.Batch, error) {
+	for {
+		pctx, cancel := context.WithTimeout(ctx, idleCheck)
+		b, err := w.consumer.Poll(pctx, n)
+		cancel()
+		switch {
+		case err == nil:
+			return b, nil
+		case ctx.Err() != nil:
+			return nil, context.Cause(ctx)
+		case !errors.Is(err, context.DeadlineExceeded):
+			return nil, err
+		case !w.opts.UntilEmpty:
+			continue
+		}
+		empty, err := groupEmpty(ctx, w.cl, w.opts.GroupID, w.opts.From)
+		if err != nil && ctx.Err() == nil && txn.IsFatal(err) {
+			return nil, err
+		}
+		if empty {
+			return nil, nil
+		}
+	}
+}
+
+// process takes one batch through one transaction. It returns how many of its
+// records were consumed; an error ends the run.
+func (w *worker) process(ctx context.Context, b *share.Batch) (int, error) {
+	if b.Len() == 0 {
+		w.acknowledge(ctx, b, gaps(b))
+		return 0, nil
+	}
+	guard := txn.Guard{LockDeadline: b.LockDeadline(), LockDuration: b.LockDuration()}
+	if err := guard.Check(w.opts.Now()); err != nil {
+		// It waited too long behind the batch before; nothing was begun.
+		w.giveBack(ctx, b, nil)
+		return 0, nil
+	}
+	d, err := w.transaction(ctx, b)
+	switch {
+	case err == nil:
+		w.committed(ctx, b, d)
+		return int(d.accepted + d.rejected), nil
+	case ctx.Err() != nil:
+		w.aborted(ctx, b, d)
+		return 0, context.Cause(ctx)
+	}
+	if _, ok := errors.AsType[*txn.OutcomeUnknownError](err); ok {
+		w.opts.Counts.Unknown.Add(1)
+		return 0, err
+	}
+	w.aborted(ctx, b, d)
+	if _, ok := errors.AsType[*RecordError](err); ok || txn.IsFatal(err) {
+		return 0, err
+	}
+	return 0, w.retryLater(ctx, err)
+}
+
+// retryLater waits after an aborted batch, longer each time.
+func (w *worker) retryLater(ctx context.Context, err error) error {
+	w.aborts++
+	if w.aborts >= maxAborts {
+		return &StuckError{TransactionalID: w.id, Aborts: w.aborts, Err: err}
+	}
+	w.opts.Warn(err)
+	if _, ok := errors.AsType[*txn.GuardError](err); ok {
+		w.batch = max(1, w.batch/2)
+	}
+	t := time.NewTimer(minRetryWait << w.aborts)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+// decisions is what was decided about the records of a batch.
+type decisions struct {
+	staged   share.Acknowledgements // in the transaction
+	plain    share.Acknowledgements // outside, once the transaction is committed
+	accepted int64
+	rejected int64
+	released int64
+	produced int64
+	sent     bool // staging was tried
+}
+
+// transaction does everything up to the confirmed commit. On an error the
+// transaction is still open, or known to be over; see [txn.Session.Commit].
+func (w *worker) transaction(ctx context.Context, b *share.Batch) (*decisions, error) {
+	d := new(decisions)
+	if err := w.session.Begin(ctx); err != nil {
+		return d, err
+	}
+	locks := w.keepLocks(ctx, b)
+	err := w.transform(ctx, b, d)
+	locks.stop()
+	if err != nil {
+		return d, err
+	}
+	d.sent = true
+	err = w.session.SendShareAcknowledgements(ctx, txn.ShareAcknowledgements{
+		Acknowledgements: &d.staged, Group: w.consumer.GroupMetadata(), Leaders: leaders(b),
+	})
+	if err != nil {
+		return d, err
+	}
+	cctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), commitTimeout)
+	defer cancel()
+	err = w.session.Commit(cctx, txn.Guard{LockDeadline: b.LockDeadline(), LockDuration: b.LockDuration()})
+	return d, err
+}
+
+// transform decides each record and produces what it becomes. Acknowledgements
+// are noted before a record is produced: the producer writes to it.
+func (w *worker) transform(ctx context.Context, b *share.Batch, d *decisions) error {
+	tctx, cancel := context.WithDeadline(ctx, w.session.Deadline())
+	defer cancel()
+	for _, p := range b.Partitions {
+		for _, r := range p.Records {
+			offset := r.Offset
+			out, err := w.apply(tctx, r)
+			switch {
+			case err == nil:
+				d.staged.Add(p.TopicPartition, offset, wire.Accept)
+				d.accepted++
+			case ctx.Err() != nil:
+				return context.Cause(ctx)
+			case tctx.Err() != nil || w.opts.OnError == Fail:
+				return &RecordError{Topic: p.Topic, Partition: p.Partition, Offset: offset, Err: err}
+			case w.opts.OnError == Reject:
+				d.staged.Add(p.TopicPartition, offset, wire.Reject)
+				d.rejected++
+			default:
+				d.plain.Add(p.TopicPartition, offset, wire.Release)
+				d.released++
+			}
+			for _, o := range out {
+				o.Topic = w.opts.To
+				w.session.Produce(ctx, o)
+				d.produced++
+			}
+		}
+		to := &d.plain
+		if w.dialect.Allows(wire.Gap) {
+			to = &d.staged
+		}
+		for _, g := range p.Gaps {
+			to.AddRange(p.TopicPartition, g, wire.Gap)
+		}
+	}
+	return nil
+}
+
+// apply runs the transform on one record.
+func (w *worker) apply(ctx context.Context, r *kgo.Record) ([]*kgo.Record, error) {
+	if w.opts.Transform == nil {
+		return []*kgo.Record{r}, nil
+	}
+	return w.opts.Transform(ctx, r)
+}
+
+func leaders(b *share.Batch) map[share.TopicPartition]int32 {
+	out := make(map[share.TopicPartition]int32, len(b.Partitions))
+	for _, p := range b.Partitions {
+		out[p.TopicPartition] = p.Leader
+	}
+	return out
+}
+
+func gaps(b *share.Batch) *share.Acknowledgements {
+	a := new(share.Acknowledgements)
+	for _, p := range b.Partitions {
+		for _, g := range p.Gaps {
+			a.AddRange(p.TopicPartition, g, wire.Gap)
+		}
+	}
+	return a
+}
+
+// committed counts a batch and acknowledges what is not part of transactions.
+func (w *worker) committed(ctx context.Context, b *share.Batch, d *decisions) {
+	w.aborts = 0
+	w.batch = min(w.opts.BatchRecords, w.batch*2)
+	c := w.opts.Counts
+	c.Consumed.Add(d.accepted + d.rejected)
+	c.Acknowledged.Add(d.accepted)
+	c.Rejected.Add(d.rejected)
+	c.Produced.Add(d.produced)
+	c.Released.Add(d.released)
+	c.Committed.Add(1)
+	w.acknowledge(ctx, b, &d.plain)
+}
+
+// acknowledge acknowledges plainly. A failure is a warning: the records come
+// again when their lock expires, which costs time and nothing else.
+func (w *worker) acknowledge(ctx context.Context, b *share.Batch, acks *share.Acknowledgements) {
+	if acks.Empty() {
+		return
+	}
+	if err := w.consumer.Acknowledge(ctx, b, acks); err != nil && ctx.Err() == nil {
+		w.opts.Warn(err)
+	}
+}
+
+// aborted ends the transaction of a batch without effect and gives its records
+// back.
+func (w *worker) aborted(ctx context.Context, b *share.Batch, d *decisions) {
+	cctx, cancel := cleanUp(ctx)
+	defer cancel()
+	if err := w.session.Abort(cctx); err != nil {
+		w.opts.Warn(fmt.Errorf("abort: %w", err))
+	}
+	w.opts.Counts.Aborted.Add(1)
+	w.giveBack(cctx, b, d)
+}
+
+// giveBack releases the records of a batch. After an abort, whether staged
+// records are still ours differs between the KIP's text and its implementation,
+// so nothing is concluded from the answer: records that are not ours any more
+// are refused, and those that still are come back when their lock expires at the
+// latest. Staged and other records go in separate requests, since a broker
+// refuses a partition as a whole.
+func (w *worker) giveBack(ctx context.Context, b *share.Batch, d *decisions) {
+	w.opts.Counts.Released.Add(int64(b.Len()))
+	ctx, cancel := cleanUp(ctx)
+	defer cancel()
+	if d == nil || !d.sent {
+		_ = w.consumer.Acknowledge(ctx, b, b.All(wire.Release))
+		return
+	}
+	staged, others := new(share.Acknowledgements), new(share.Acknowledgements)
+	for _, p := range b.Partitions {
+		for _, r := range p.Records {
+			staged.Add(p.TopicPartition, r.Offset, wire.Release)
+		}
+		for _, g := range p.Gaps {
+			others.AddRange(p.TopicPartition, g, wire.Release)
+		}
+	}
+	_ = w.consumer.Acknowledge(ctx, b, staged)
+	if !others.Empty() {
+		_ = w.consumer.Acknowledge(ctx, b, others)
+	}
+}
