@@ -31,6 +31,9 @@ type Deps struct {
 	// cause, when the process is asked to stop. nil never is.
 	Notify func(context.Context) (context.Context, context.CancelFunc)
 
+	// StartSandbox starts a sandbox in this process.
+	StartSandbox func(context.Context, SandboxConfig) (Sandbox, error)
+
 	flags *globalFlags // set by Main, before a command runs
 }
 

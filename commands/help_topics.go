@@ -29,7 +29,7 @@ func newHelpCmd(root *cobra.Command) *cobra.Command {
 func newExitCodesTopic() *cobra.Command {
 	var b strings.Builder
 	for _, c := range ExitCodes() {
-		fmt.Fprintf(&b, "  %-4d %s\n", c.Code, c.Meaning)
+		fmt.Fprintf(&b, "    %-4d %s\n", c.Code, c.Meaning)
 	}
 	return &cobra.Command{
 		Use:   "exit-codes",

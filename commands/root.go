@@ -68,6 +68,9 @@ the kind "error".`,
 	root.SetHelpTemplate(helpTemplate)
 	root.SetHelpCommand(newHelpCmd(root))
 	root.AddCommand(
+		newSandboxCmd(d),
+		newCompletionCmd(d, runCompletion),
+		newManCmd(d, runMan),
 		newVersionCmd(d, runVersion),
 		newExitCodesTopic(),
 	)
@@ -82,7 +85,6 @@ func (t *tree) finish(cmd *cobra.Command) {
 		t.finish(sub)
 	}
 	cmd.Flags().SortFlags = false
-	cmd.DisableFlagsInUseLine = true
 	if cmd.HasSubCommands() && !cmd.Runnable() {
 		cmd.Args = cobra.ArbitraryArgs
 		cmd.RunE = needSubcommand
@@ -180,6 +182,7 @@ func needSubcommand(cmd *cobra.Command, args []string) error {
 		}
 	}
 	err := usagef("unknown command %q for %q", args[0], cmd.CommandPath())
+	cmd.SuggestionsMinimumDistance = 2
 	if s := cmd.SuggestionsFor(args[0]); len(s) > 0 {
 		return hintf(err, "did you mean '%s %s'?", cmd.CommandPath(), s[0])
 	}

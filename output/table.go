@@ -50,6 +50,7 @@ type Cell struct {
 	shown string
 	raw   string
 	style Style
+	whole bool // half of it would be wrong, not short: a number, a time
 }
 
 // NA is the cell of what does not apply here: "-", and nothing in CSV.
@@ -101,11 +102,16 @@ func CellOf(v any) Cell {
 			return NA()
 		}
 		u := v.UTC()
-		return Cell{shown: u.Format(time.RFC3339), raw: u.Format(time.RFC3339Nano)}
+		return Cell{shown: u.Format(time.RFC3339), raw: u.Format(time.RFC3339Nano), whole: true}
 	case time.Duration:
-		return Cell{shown: Duration(v), raw: v.String()}
+		return Cell{shown: Duration(v), raw: v.String(), whole: true}
 	}
 	r := reflect.ValueOf(v)
+	if r.CanInt() || r.CanUint() || r.CanFloat() {
+		c := textCell(fmt.Sprint(v))
+		c.whole = true
+		return c
+	}
 	if r.Kind() == reflect.Pointer {
 		if r.IsNil() {
 			return Unknown()
@@ -190,18 +196,29 @@ func (t *Table) grid(width int) [][]string {
 		grid = append(grid, cells)
 	}
 	if width > 0 {
-		truncate(grid, width)
+		truncate(grid, width, t.wholeColumns())
 	}
 	return grid
+}
+
+// wholeColumns returns for each column whether its cells must not be cut.
+func (t *Table) wholeColumns() []bool {
+	whole := make([]bool, len(t.header))
+	for _, row := range t.rows {
+		for i, c := range row {
+			whole[i] = whole[i] || c.whole
+		}
+	}
+	return whole
 }
 
 // minColumn is the width below which a column is not cut: an ellipsis in less
 // says nothing.
 const minColumn = 8
 
-// truncate cuts the widest columns until a row fits width, as long as they have
-// something to give.
-func truncate(grid [][]string, width int) {
+// truncate cuts the widest columns, but no whole ones, until a row fits width,
+// as long as they have something to give.
+func truncate(grid [][]string, width int, whole []bool) {
 	widths := make([]int, len(grid[0]))
 	for _, row := range grid {
 		for i, s := range row {
@@ -214,13 +231,13 @@ func truncate(grid [][]string, width int) {
 	}
 	cut := make([]bool, len(widths))
 	for ; total > width; total-- {
-		widest := 0
+		widest := -1
 		for i, w := range widths {
-			if w > widths[widest] {
+			if !whole[i] && w > minColumn && (widest < 0 || w > widths[widest]) {
 				widest = i
 			}
 		}
-		if widths[widest] <= minColumn {
+		if widest < 0 {
 			break
 		}
 		widths[widest]--

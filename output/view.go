@@ -66,9 +66,9 @@ type View struct {
 	Items any // a slice, or nil if this kind has no items
 	Data  any // a struct or map, or nil if this kind has no data
 
-	Table *Table // for table; nil shows Text
+	Table *Table // for table
 	Wide  *Table // for wide and csv; nil takes Table
-	Text  string // lines for people, after the table if there is one
+	Text  string // lines for people, after Table; without Table in its place, also in wide if there is no Wide
 	Empty string // sentence that the caller may show where Table has no rows
 }
 
@@ -107,6 +107,9 @@ func Write(w io.Writer, v View, o Options) error {
 		err = writePeople(&b, v, v.Table, o)
 	case FormatWide:
 		o.Width = 0
+		if v.Table == nil && v.Wide != nil {
+			v.Text = ""
+		}
 		err = writePeople(&b, v, v.wide(), o)
 	case FormatJSON:
 		err = writeJSON(&b, v, o.Stream)

@@ -1,0 +1,77 @@
+package commands
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kerr"
+)
+
+type hintedTestError struct{}
+
+func (hintedTestError) Error() string { return "x" }
+func (hintedTestError) Hint() string  { return "do y" }
+
+func TestClassify(t *testing.T) {
+	wrap := func(err error) error { return fmt.Errorf("stage: %w", err) }
+	shard := func(all bool, err error) error {
+		return &kadm.ShardErrors{Name: "ListTransactions", AllFailed: all, Errs: []kadm.ShardError{{Err: err}}}
+	}
+	for _, c := range []struct {
+		name string
+		err  error
+		code int
+		hint string // a part of it
+	}{
+		{"none", nil, 0, ""},
+		{"anything", errors.New("x"), 1, ""},
+		{"its own hint", wrap(hintedTestError{}), 1, "do y"},
+		{"some brokers failed", shard(false, kerr.TopicAuthorizationFailed), 3, "lacks"},
+		{"all brokers failed", shard(true, kerr.TopicAuthorizationFailed), 4, "ACLs"},
+		{"incomplete", errIncomplete, 3, "lacks"},
+		{"authorisation", wrap(kerr.GroupAuthorizationFailed), 4, "ACLs"},
+		{"authentication", wrap(kerr.SaslAuthenticationFailed), 4, "credentials"},
+		{"unsupported", wrap(kerr.UnsupportedVersion), 5, ""},
+		{"deadline", wrap(context.DeadlineExceeded), 7, ""},
+		{"--timeout", &timeoutError{"1s"}, 7, ""},
+		{"dial", wrap(&net.OpError{Op: "dial", Err: syscall.ECONNREFUSED}), 7, ""},
+		{"read is no dial", wrap(&net.OpError{Op: "read", Err: syscall.ECONNRESET}), 1, ""},
+		{"fenced", wrap(kerr.ProducerFenced), 8, "transactional id"},
+		{"usage", wrap(usagef("x")), 64, ""},
+		{"usage with hint", hintf(usagef("x"), "read %s", "this"), 64, "read this"},
+		{"SIGINT", &SignalError{os.Interrupt}, 130, ""},
+		{"SIGTERM", &SignalError{syscall.SIGTERM}, 143, ""},
+		{"closed pipe", wrap(syscall.EPIPE), 141, ""},
+		{"signal over what it broke", fmt.Errorf("%w: %w", &SignalError{os.Interrupt}, kerr.ProducerFenced), 130, ""},
+	} {
+		code, hint := classify(c.err)
+		if code != c.code || !strings.Contains(hint, c.hint) || c.hint == "" && hint != "" && c.name != "unsupported" {
+			t.Errorf("%s: classify(%v) = %d, %q, want %d, %q", c.name, c.err, code, hint, c.code, c.hint)
+		}
+	}
+}
+
+// Every rule ends with a code that the table documents.
+func TestExitRulesAreDocumented(t *testing.T) {
+	known := map[int]bool{}
+	last := -1
+	for _, c := range ExitCodes() {
+		if c.Code <= last {
+			t.Errorf("exit code %d is out of order", c.Code)
+		}
+		last = c.Code
+		known[c.Code] = true
+	}
+	for _, r := range exitRules() {
+		if !known[r.code] {
+			t.Errorf("exit code %d has a rule and no meaning", r.code)
+		}
+	}
+}

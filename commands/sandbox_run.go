@@ -1,0 +1,323 @@
+package commands
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/kshare/kshare/output"
+	"github.com/kshare/kshare/wire"
+	"github.com/spf13/cobra"
+)
+
+// SandboxConfig says which sandbox to start.
+type SandboxConfig struct {
+	Brokers      int
+	Port         int // of the first broker, the others follow; 0 is any free port
+	AnyAddress   bool
+	Profile      string // a dialect, see [wire.Dialects]
+	ShareVersion int    // finalized level of share.version; -1 is the level of the profile
+	PendingState string // "persisted" or "memory"
+	DataDir      string // "" keeps everything in memory
+	Control      string // address of the control endpoint, "" for none
+	Topics       []SandboxTopic
+}
+
+// SandboxTopic is a topic to create.
+type SandboxTopic struct {
+	Name       string
+	Partitions int
+}
+
+// Sandbox is a running sandbox.
+type Sandbox interface {
+	BootstrapServers() string // host:port of every broker, joined by commas
+	ClusterID() string
+	ControlAddress() string // "" without control endpoint
+	// Load appends one record for each line of r, which has that name in errors.
+	Load(ctx context.Context, topic, name string, r io.Reader) (records int64, err error)
+	Close() error
+}
+
+func newSandboxCmd(d *Deps) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "sandbox",
+		Short: "Rehearse on a Kafka inside this process",
+		Long: `Rehearse on a Kafka inside this process, which has share groups and their
+transactions as KIP-1289 has them. It is made for rehearsals, demonstrations and
+tests. It is no Kafka to keep data in.`,
+		Example: `  kshare sandbox run --topic orders:3`,
+	}
+	cmd.AddCommand(newSandboxRunCmd(d, runSandboxRun))
+	return cmd
+}
+
+// sandboxRunOptions is everything "sandbox run" can be told.
+type sandboxRunOptions struct {
+	SandboxConfig
+	Loads []sandboxLoad
+}
+
+// sandboxLoad is a file to load into a topic; "-" is stdin.
+type sandboxLoad struct{ Topic, File string }
+
+// runningSandbox is a sandbox that is ready, with what was loaded into it.
+type runningSandbox struct {
+	Sandbox
+	info sandboxInfo
+}
+
+// sandboxInfo is what "sandbox run" tells a script once it is ready.
+type sandboxInfo struct {
+	BootstrapServers string          `json:"bootstrap_servers"`
+	ClusterID        string          `json:"cluster_id"`
+	Profile          string          `json:"profile"`
+	ShareVersion     int             `json:"share_version"`
+	PendingState     string          `json:"pending_state"`
+	DataDir          *string         `json:"data_dir"` // null: in memory
+	Control          *string         `json:"control"`  // null: no control endpoint
+	Loaded           []sandboxLoaded `json:"loaded"`
+}
+
+// sandboxLoaded counts what was loaded from one file.
+type sandboxLoaded struct {
+	Topic   string `json:"topic"`
+	File    string `json:"file"`
+	Records int64  `json:"records"`
+}
+
+func newSandboxRunCmd(d *Deps, run runFunc[sandboxRunOptions, *runningSandbox]) *cobra.Command {
+	var opts sandboxRunOptions
+	var topics, loads []string
+	cmd := &cobra.Command{
+		Use:   "run",
+		Short: "Run a sandbox until it is told to stop",
+		Long: `Run a sandbox in the foreground until SIGINT or SIGTERM, which are its normal
+end: once it is ready it then ends with 0.
+
+When it is ready and everything is loaded it prints where it is: the bootstrap
+servers alone on a line, or one document with -o json or yaml. It listens on the
+loopback address only, unless --any-address is given; it has no authentication.
+
+--load takes one record a line; the value is the line without its line feed, of
+whatever kind. Topics that --topic does not name are created with one partition.`,
+		Example: `  kshare sandbox run --topic orders:3 --topic shipped
+  kshare sandbox run --load orders=examples/orders.ndjson -o json
+  tail -n 100 app.log | kshare sandbox run --load log=-
+  kshare sandbox run --brokers 3 --port 9092 --profile draft --data-dir ./sandbox-data`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			var err error
+			if opts.Topics, opts.Loads, err = parseSandboxTopics(topics, loads); err != nil {
+				return err
+			}
+			if err := checkSandboxConfig(&opts.SandboxConfig); err != nil {
+				return err
+			}
+			sb, err := run(cmd.Context(), d, opts)
+			if err != nil {
+				return err
+			}
+			return serveSandbox(cmd.Context(), d, sb)
+		},
+	}
+	fs := cmd.Flags()
+	fs.IntVar(&opts.Brokers, "brokers", 1, "`number` of brokers")
+	fs.IntVar(&opts.Port, "port", 0, "`port` of the first broker, the others follow (default any free port)")
+	fs.StringArrayVar(&topics, "topic", nil, "create a topic, `name[:partitions]`; may be repeated")
+	fs.StringArrayVar(&loads, "load", nil, "load `topic=file`, one record a line, - for stdin; may be repeated")
+	fs.StringVar(&opts.Profile, "profile", "kip", "`dialect` of KIP-1289: "+strings.Join(dialectNames(), " or "))
+	fs.IntVar(&opts.ShareVersion, "share-version", -1, "finalized `level` of share.version, -1 for that of the profile")
+	fs.StringVar(&opts.PendingState, "pending-state", pendingPersisted, "where staged acknowledgements are kept: `persisted`, or memory as in the voted text")
+	fs.StringVar(&opts.DataDir, "data-dir", "", "keep data in `directory` (default in memory)")
+	fs.StringVar(&opts.Control, "control", "", "serve faults and metrics over HTTP on `address`")
+	fs.BoolVar(&opts.AnyAddress, "any-address", false, "listen on all addresses instead of loopback")
+	return cmd
+}
+
+const (
+	pendingPersisted = "persisted"
+	pendingMemory    = "memory"
+
+	maxBrokers    = 16
+	maxPartitions = 10_000
+	maxPort       = 65_535
+	maxTopicName  = 249 // Kafka's own limit
+)
+
+func dialectNames() []string {
+	var names []string
+	for _, dl := range wire.Dialects() {
+		names = append(names, dl.Name)
+	}
+	return names
+}
+
+// checkSandboxConfig returns a usage error for what cannot be, and fills in the
+// level that the profile implies.
+func checkSandboxConfig(c *SandboxConfig) error {
+	dialect, ok := wire.DialectByName(c.Profile)
+	switch {
+	case c.Brokers < 1 || c.Brokers > maxBrokers:
+		return usagef("--brokers %d: want 1 to %d", c.Brokers, maxBrokers)
+	case c.Port < 0 || c.Port > maxPort-c.Brokers+1:
+		return usagef("--port %d: want 0 to %d", c.Port, maxPort-c.Brokers+1)
+	case !ok:
+		return usagef("--profile %q: want %s", c.Profile, strings.Join(dialectNames(), " or "))
+	case c.ShareVersion < -1 || c.ShareVersion > int(dialect.ShareVersion):
+		return usagef("--share-version %d: profile %q supports 0 to %d", c.ShareVersion, c.Profile, dialect.ShareVersion)
+	case c.PendingState != pendingPersisted && c.PendingState != pendingMemory:
+		return usagef("--pending-state %q: want %s or %s", c.PendingState, pendingPersisted, pendingMemory)
+	}
+	if c.ShareVersion == -1 {
+		c.ShareVersion = int(dialect.ShareVersion)
+	}
+	return nil
+}
+
+// parseSandboxTopics reads --topic and --load. A topic that is loaded and not
+// named gets one partition.
+func parseSandboxTopics(topics, loads []string) ([]SandboxTopic, []sandboxLoad, error) {
+	var ts []SandboxTopic
+	for _, s := range topics {
+		t, err := parseSandboxTopic(s)
+		if err != nil {
+			return nil, nil, err
+		}
+		if slices.ContainsFunc(ts, func(o SandboxTopic) bool { return o.Name == t.Name }) {
+			return nil, nil, usagef("--topic %q: given twice", t.Name)
+		}
+		ts = append(ts, t)
+	}
+	var ls []sandboxLoad
+	stdin := 0
+	for _, s := range loads {
+		topic, file, ok := strings.Cut(s, "=")
+		if !ok || file == "" || !isTopicName(topic) {
+			return nil, nil, usagef("--load %q: want TOPIC=FILE, or TOPIC=- for stdin", s)
+		}
+		if file == "-" {
+			stdin++
+		}
+		if !slices.ContainsFunc(ts, func(o SandboxTopic) bool { return o.Name == topic }) {
+			ts = append(ts, SandboxTopic{Name: topic, Partitions: 1})
+		}
+		ls = append(ls, sandboxLoad{Topic: topic, File: file})
+	}
+	if stdin > 1 {
+		return nil, nil, usagef("--load: stdin can be loaded once only")
+	}
+	return ts, ls, nil
+}
+
+func parseSandboxTopic(s string) (SandboxTopic, error) {
+	name, count, counted := strings.Cut(s, ":")
+	t := SandboxTopic{Name: name, Partitions: 1}
+	if counted {
+		n, err := strconv.Atoi(count)
+		if err != nil || n < 1 || n > maxPartitions {
+			return t, usagef("--topic %q: want NAME or NAME:PARTITIONS with 1 to %d partitions", s, maxPartitions)
+		}
+		t.Partitions = n
+	}
+	if !isTopicName(name) {
+		return t, usagef("--topic %q: a name has 1 to %d of the characters a-z, A-Z, 0-9, '.', '_' and '-'", s, maxTopicName)
+	}
+	return t, nil
+}
+
+// isTopicName holds for the names that Kafka allows.
+func isTopicName(s string) bool {
+	if s == "" || s == "." || s == ".." || len(s) > maxTopicName {
+		return false
+	}
+	for _, r := range s {
+		switch {
+		case 'a' <= r && r <= 'z', 'A' <= r && r <= 'Z', '0' <= r && r <= '9', r == '.', r == '_', r == '-':
+		default:
+			return false
+		}
+	}
+	return true
+}
+
+// runSandboxRun returns when the sandbox is ready. Files are opened first: a
+// name that is wrong is told before anything starts.
+func runSandboxRun(ctx context.Context, d *Deps, opts sandboxRunOptions) (*runningSandbox, error) {
+	readers := make([]io.Reader, len(opts.Loads))
+	for i, l := range opts.Loads {
+		if l.File == "-" {
+			readers[i] = d.In
+			continue
+		}
+		f, err := os.Open(l.File)
+		if err != nil {
+			return nil, usagef("--load %s=%s: %v", l.Topic, l.File, err)
+		}
+		defer f.Close()
+		readers[i] = f
+	}
+	sb, err := d.StartSandbox(ctx, opts.SandboxConfig)
+	if err != nil {
+		return nil, fmt.Errorf("start sandbox: %w", err)
+	}
+	running := &runningSandbox{Sandbox: sb, info: sandboxInfoOf(sb, opts.SandboxConfig)}
+	for i, l := range opts.Loads {
+		n, err := sb.Load(ctx, l.Topic, l.File, readers[i])
+		if err != nil {
+			return nil, errors.Join(fmt.Errorf("load topic %q: %w", l.Topic, err), sb.Close())
+		}
+		running.info.Loaded = append(running.info.Loaded, sandboxLoaded{Topic: l.Topic, File: l.File, Records: n})
+	}
+	return running, nil
+}
+
+func sandboxInfoOf(sb Sandbox, c SandboxConfig) sandboxInfo {
+	return sandboxInfo{
+		BootstrapServers: sb.BootstrapServers(),
+		ClusterID:        sb.ClusterID(),
+		Profile:          c.Profile,
+		ShareVersion:     c.ShareVersion,
+		PendingState:     c.PendingState,
+		DataDir:          known(c.DataDir),
+		Control:          known(sb.ControlAddress()),
+	}
+}
+
+// serveSandbox says where the sandbox is and waits for the end. A signal is the
+// end that was wanted; --timeout is not.
+func serveSandbox(ctx context.Context, d *Deps, sb *runningSandbox) error {
+	err := d.show(sandboxRunView(sb.info), nil)
+	if err == nil {
+		d.Notice("this is a sandbox: a Kafka for rehearsals inside this process, without authentication; stop it with Ctrl-C")
+		<-ctx.Done()
+		if cause := context.Cause(ctx); !isA[*SignalError]()(cause) {
+			err = cause
+		}
+	}
+	if cerr := sb.Close(); cerr != nil {
+		err = errors.Join(err, fmt.Errorf("close sandbox: %w", cerr))
+	}
+	return err
+}
+
+func sandboxRunView(info sandboxInfo) output.View {
+	t := output.NewTable("BOOTSTRAP-SERVERS", "CLUSTER-ID", "PROFILE", "SHARE-VERSION", "PENDING-STATE", "DATA-DIR", "CONTROL")
+	t.Row(output.Key(info.BootstrapServers), info.ClusterID, info.Profile, info.ShareVersion, info.PendingState, orNA(info.DataDir), orNA(info.Control))
+	return output.View{
+		Kind: "sandbox.run", Version: 1, ClusterID: info.ClusterID, Data: info,
+		Text: info.BootstrapServers, Wide: t,
+	}
+}
+
+func orNA(s *string) any {
+	if s == nil {
+		return output.NA()
+	}
+	return *s
+}
