@@ -6,11 +6,15 @@ import (
 	"fmt"
 	"net"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
 
+	"github.com/kshare/kshare/cluster"
+	"github.com/kshare/kshare/ctp"
 	"github.com/kshare/kshare/output"
+	"github.com/kshare/kshare/txn"
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kerr"
 )
@@ -78,22 +82,23 @@ type exitRule struct {
 // row here by isAny(pkg.ErrX) or isA[*pkg.XError]().
 func exitRules() []exitRule {
 	return []exitRule{
-		{exitUsage, isA[*usageError](), ""},
+		{exitUnknownOutcome, isA[*txn.OutcomeUnknownError](), "records and acknowledgements share the outcome; ask again with the transactional id above before the batch is repeated"},
+		{exitUsage, anyOf(isA[*usageError](), isA[*ctp.OptionError](), isA[*txn.TimeoutRejectedError]()), ""},
 		{exitClosedPipe, isAny(syscall.EPIPE, errClosedPipe), ""},
 		{exitInterrupted, isSignal(os.Interrupt), ""},
 		{exitTerminated, isSignal(syscall.SIGTERM), ""},
 		{exitPartial, isPartial, "the result on stdout lacks what could not be read"},
-		{exitFenced, isAny(
+		{exitFenced, anyOf(isA[*txn.FencedError](), isAny(
 			kerr.ProducerFenced, kerr.InvalidProducerEpoch, kerr.InvalidProducerIDMapping,
-		), "another producer uses the same transactional id; give each process its own"},
-		{exitAuth, isAny(
+		)), "another producer uses the same transactional id; give each process its own"},
+		{exitAuth, anyOf(isA[*cluster.AuthError](), isAny(
 			kerr.SaslAuthenticationFailed, kerr.UnsupportedSaslMechanism, kerr.IllegalSaslState,
 			kerr.ClusterAuthorizationFailed, kerr.GroupAuthorizationFailed,
 			kerr.TopicAuthorizationFailed, kerr.TransactionalIDAuthorizationFailed,
 			kerr.DelegationTokenAuthDisabled, kerr.SecurityDisabled,
-		), "check the credentials, and the ACLs of this principal"},
-		{exitUnsupported, isAny(kerr.UnsupportedVersion), "'kshare help exit-codes' tells the codes apart; this cluster lacks what the command needs"},
-		{exitDeadline, isDeadline, ""},
+		)), "check the credentials, and the ACLs of this principal"},
+		{exitUnsupported, anyOf(isA[*cluster.UnsupportedError](), isAny(kerr.UnsupportedVersion)), ""},
+		{exitDeadline, anyOf(isA[*cluster.DialError](), isDeadline), ""},
 	}
 }
 
@@ -109,7 +114,7 @@ func classify(err error) (code int, hint string) {
 			break
 		}
 	}
-	if h, ok := errors.AsType[hinter](err); ok {
+	if h, ok := errors.AsType[hinter](err); ok && h.Hint() != "" {
 		hint = h.Hint()
 	}
 	return code, hint
@@ -122,7 +127,7 @@ type hinter interface {
 	Hint() string
 }
 
-// brokerError is an error that knows which broker it came from.
+// brokerError is an error that knows which broker it came from; -1 is none.
 type brokerError interface {
 	error
 	BrokerID() int32
@@ -143,6 +148,12 @@ func isA[E error]() func(error) bool {
 	return func(err error) bool {
 		_, ok := errors.AsType[E](err)
 		return ok
+	}
+}
+
+func anyOf(matches ...func(error) bool) func(error) bool {
+	return func(err error) bool {
+		return slices.ContainsFunc(matches, func(m func(error) bool) bool { return m(err) })
 	}
 }
 
@@ -243,7 +254,7 @@ func errorLineOf(err error, code int, hint string) errorLine {
 	if k, ok := errors.AsType[*kerr.Error](err); ok {
 		line.KafkaError = &k.Message
 	}
-	if b, ok := errors.AsType[brokerError](err); ok {
+	if b, ok := errors.AsType[brokerError](err); ok && b.BrokerID() >= 0 {
 		line.Broker = new(b.BrokerID())
 	}
 	if hint != "" {
