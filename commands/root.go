@@ -68,6 +68,7 @@ the kind "error".`,
 	root.SetHelpTemplate(helpTemplate)
 	root.SetHelpCommand(newHelpCmd(root))
 	root.AddCommand(
+		newCtpCmd(d, runCtp),
 		newSandboxCmd(d),
 		newCompletionCmd(d, runCompletion),
 		newManCmd(d, runMan),

@@ -45,6 +45,9 @@ type Options struct {
 	// AutoOffsetReset, when not "", is set as share.auto.offset.reset of the
 	// group before it is joined: "earliest", "latest" or "by_duration:PT1H".
 	AutoOffsetReset string
+	// IsolationLevel, when not "", is set as share.isolation.level of the group
+	// before it is joined: "read_committed" or "read_uncommitted".
+	IsolationLevel string
 
 	Transform Transform // nil copies each record as it is
 	OnError   OnError   // "" is Fail

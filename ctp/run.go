@@ -32,10 +32,8 @@ func Run(ctx context.Context, cl *cluster.Client, opts Options) (*Result, error)
 	if err != nil {
 		return nil, err
 	}
-	if opts.AutoOffsetReset != "" {
-		if err := cl.SetGroupConfig(ctx, opts.GroupID, "share.auto.offset.reset", opts.AutoOffsetReset); err != nil {
-			return nil, err
-		}
+	if err := configureGroup(ctx, cl, &opts); err != nil {
+		return nil, err
 	}
 	start := opts.Now()
 	r := &run{opts: opts, cl: cl, dialect: dialect, left: opts.MaxRecords}
@@ -122,8 +120,31 @@ func preflight(ctx context.Context, cl *cluster.Client, opts *Options) (wire.Dia
 	if err := checkTxnTimeout(ctx, cl, opts.TxnTimeout); err != nil {
 		return wire.Dialect{}, err
 	}
-	checkIsolation(ctx, cl, opts)
 	return dialect, nil
+}
+
+const (
+	offsetResetConfig = "share.auto.offset.reset"
+	isolationConfig   = "share.isolation.level"
+)
+
+// configureGroup sets what was asked for, and warns of what was not and matters.
+func configureGroup(ctx context.Context, cl *cluster.Client, opts *Options) error {
+	for _, c := range []struct{ name, value string }{
+		{offsetResetConfig, opts.AutoOffsetReset},
+		{isolationConfig, opts.IsolationLevel},
+	} {
+		if c.value == "" {
+			continue
+		}
+		if err := cl.SetGroupConfig(ctx, opts.GroupID, c.name, c.value); err != nil {
+			return err
+		}
+	}
+	if opts.IsolationLevel == "" {
+		checkIsolation(ctx, cl, opts)
+	}
+	return nil
 }
 
 const maxTxnTimeoutConfig = "transaction.max.timeout.ms"
@@ -156,11 +177,10 @@ var ErrReadUncommitted = errors.New("the share group reads uncommitted records")
 // checkIsolation warns of a group that sees records which their own producer
 // may still abort.
 func checkIsolation(ctx context.Context, cl *cluster.Client, opts *Options) {
-	const config = "share.isolation.level"
-	value, ok, err := cl.ResourceConfig(ctx, kmsg.ConfigResourceTypeGroupConfig, opts.GroupID, config)
+	value, ok, err := cl.ResourceConfig(ctx, kmsg.ConfigResourceTypeGroupConfig, opts.GroupID, isolationConfig)
 	if err != nil || ok && value == "read_committed" {
 		return
 	}
-	opts.Warn(fmt.Errorf("%w: if topic %q is written by transactions, set %s=read_committed on group %q",
-		ErrReadUncommitted, opts.From, config, opts.GroupID))
+	opts.Warn(fmt.Errorf("%w: if topic %q is written by transactions, run with --isolation-level read_committed, which sets %s of group %q",
+		ErrReadUncommitted, opts.From, isolationConfig, opts.GroupID))
 }

@@ -222,6 +222,7 @@ type decisions struct {
 	rejected int64
 	released int64
 	produced int64
+	begun    bool // the transaction was begun
 	sent     bool // staging was tried
 }
 
@@ -232,6 +233,7 @@ func (w *worker) transaction(ctx context.Context, b *share.Batch) (*decisions, e
 	if err := w.session.Begin(ctx); err != nil {
 		return d, err
 	}
+	d.begun = true
 	locks := w.keepLocks(ctx, b)
 	err := w.transform(ctx, b, d)
 	locks.stop()
@@ -266,7 +268,9 @@ func (w *worker) transform(ctx context.Context, b *share.Batch, d *decisions) er
 				d.accepted++
 			case ctx.Err() != nil:
 				return context.Cause(ctx)
-			case tctx.Err() != nil || w.opts.OnError == Fail:
+			case tctx.Err() != nil:
+				return &txn.GuardError{What: "transaction timeout", Late: w.opts.Now().Sub(w.session.Deadline())}
+			case w.opts.OnError == Fail:
 				return &RecordError{Topic: p.Topic, Partition: p.Partition, Offset: offset, Err: err}
 			case w.opts.OnError == Reject:
 				d.staged.Add(p.TopicPartition, offset, wire.Reject)
@@ -351,7 +355,9 @@ func (w *worker) aborted(ctx context.Context, b *share.Batch, d *decisions) {
 	if err := w.session.Abort(cctx); err != nil {
 		w.opts.Warn(fmt.Errorf("abort: %w", err))
 	}
-	w.opts.Counts.Aborted.Add(1)
+	if d.begun {
+		w.opts.Counts.Aborted.Add(1)
+	}
 	w.giveBack(cctx, b, d)
 }
 
@@ -369,17 +375,8 @@ func (w *worker) giveBack(ctx context.Context, b *share.Batch, d *decisions) {
 		_ = w.consumer.Acknowledge(ctx, b, b.All(wire.Release))
 		return
 	}
-	staged, others := new(share.Acknowledgements), new(share.Acknowledgements)
-	for _, p := range b.Partitions {
-		for _, r := range p.Records {
-			staged.Add(p.TopicPartition, r.Offset, wire.Release)
-		}
-		for _, g := range p.Gaps {
-			others.AddRange(p.TopicPartition, g, wire.Release)
-		}
-	}
-	_ = w.consumer.Acknowledge(ctx, b, staged)
-	if !others.Empty() {
-		_ = w.consumer.Acknowledge(ctx, b, others)
+	_ = w.consumer.Acknowledge(ctx, b, d.staged.As(wire.Release))
+	if !d.plain.Empty() {
+		_ = w.consumer.Acknowledge(ctx, b, d.plain.As(wire.Release))
 	}
 }

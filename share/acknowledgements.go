@@ -94,6 +94,18 @@ func (a *Acknowledgements) Merge(b *Acknowledgements) {
 	}
 }
 
+// As returns acknowledgements that say t of everything that something was said
+// of here.
+func (a *Acknowledgements) As(t wire.AcknowledgeType) *Acknowledgements {
+	out := new(Acknowledgements)
+	for _, tp := range a.Partitions() {
+		for _, r := range a.parts[tp].ranges {
+			out.AddRange(tp, r.Range, t)
+		}
+	}
+	return out
+}
+
 // Empty reports whether nothing was added.
 func (a *Acknowledgements) Empty() bool { return len(a.parts) == 0 }
 

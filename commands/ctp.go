@@ -1,0 +1,272 @@
+package commands
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/kshare/kshare/ctp"
+	"github.com/kshare/kshare/output"
+	"github.com/kshare/kshare/txn"
+	"github.com/kshare/kshare/wire"
+	"github.com/spf13/cobra"
+)
+
+// ctpOptions is everything "ctp" can be told.
+type ctpOptions struct {
+	ctp.Options
+	connection
+	JQ string
+
+	Sandbox bool // run against a sandbox of this process
+	SandboxConfig
+	Loads []sandboxLoad
+}
+
+func newCtpCmd(d *Deps, run runFunc[ctpOptions, *ctp.Result]) *cobra.Command {
+	var opts ctpOptions
+	var onError string
+	var topics, loads []string
+	cmd := &cobra.Command{
+		Use:   "ctp --from <topic> --to <topic>",
+		Short: "Consume, transform, produce and acknowledge in one transaction",
+		Long: `Consume records of a share group, transform them, produce the results to another
+topic and acknowledge the source records, each batch in one Kafka transaction:
+either all of it takes effect or nothing does (KIP-1289).
+
+Key, value, headers and timestamp are copied byte for byte. With --jq each value
+has to be one JSON value, and each result of the expression becomes a record; no
+result acknowledges the record and produces nothing. A null value is copied.
+
+Each of the --workers is a member of the share group with a transactional ID of
+its own: that of --transactional-id with -0, -1 and so on added. A run takes the
+place of an earlier one with the same transactional ID: what that one left open
+is aborted at once, and it is fenced if it still runs.
+
+Without --until-empty or --max-records it runs until it is stopped. Then the open
+transaction is aborted and everything that was acquired is given back.`,
+		Example: `  kshare ctp -b localhost:9092 --from orders --to shipped
+  kshare ctp -b localhost:9092 --from orders --to big --jq 'select(.amount > 100)' --until-empty
+  kshare ctp --sandbox --load orders=examples/orders.ndjson --from orders --to shipped --until-empty`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			opts.OnError = ctp.OnError(onError)
+			if err := opts.check(cmd.Flags().Changed, topics, loads); err != nil {
+				return err
+			}
+			res, err := run(cmd.Context(), d, opts)
+			return d.show(ctpView(res), err)
+		},
+	}
+	fs := cmd.Flags()
+	fs.StringVar(&opts.From, "from", "", "source `topic`")
+	fs.StringVar(&opts.To, "to", "", "destination `topic`")
+	fs.StringVar(&opts.GroupID, "group", "", "share `group` (default kshare- and the source topic)")
+	fs.StringVar(&opts.TransactionalID, "transactional-id", "", "`prefix` of the workers' transactional IDs (default kshare-ctp- and the group)")
+	fs.StringVar(&opts.JQ, "jq", "", "transform values by a jq `expression`")
+	fs.StringVar(&onError, "on-error", string(ctp.Fail), "`what` becomes of a record that cannot be transformed: fail, release or reject")
+	fs.IntVar(&opts.BatchRecords, "batch-records", ctp.DefaultBatchRecords, "most `records` of one transaction")
+	fs.Int64Var(&opts.MaxRecords, "max-records", 0, "stop after `number` source records (default no limit)")
+	fs.BoolVar(&opts.UntilEmpty, "until-empty", false, "stop when the group has nothing left of the source topic")
+	fs.IntVar(&opts.Workers, "workers", 1, "`number` of members that work at once")
+	fs.DurationVar(&opts.TxnTimeout, "txn-timeout", txn.DefaultTimeout, "transaction timeout, a `duration`")
+	fs.StringVar(&opts.AutoOffsetReset, "auto-offset-reset", "", "set `where` the group starts if it is new: earliest, latest or by_duration:PT1H")
+	fs.StringVar(&opts.IsolationLevel, "isolation-level", "", "set what the group reads: `read_committed` or read_uncommitted")
+	opts.connection.addTo(fs)
+	fs.BoolVar(&opts.Sandbox, "sandbox", false, "run on a sandbox that lives as long as the command")
+	fs.StringArrayVar(&topics, "topic", nil, "with --sandbox: create a topic, `name[:partitions]`; may be repeated")
+	fs.StringArrayVar(&loads, "load", nil, "with --sandbox: load `topic=file`, one record a line, - for stdin; may be repeated")
+	fs.StringVar(&opts.Profile, "profile", "kip", "with --sandbox: its `dialect`, "+dialectChoice())
+	return exits(cmd, exitAuth, exitUnsupported, exitFenced, exitUnknownOutcome)
+}
+
+// check returns a usage error for what the flags alone can tell.
+func (o *ctpOptions) check(changed func(string) bool, topics, loads []string) error {
+	switch {
+	case o.From == "" || o.To == "":
+		return usagef("--from and --to are needed: the topics to consume and to produce to")
+	case o.From == o.To:
+		return usagef("--from and --to are both %q: every record would be consumed again for ever", o.From)
+	case o.BatchRecords < 1:
+		return usagef("--batch-records %d: want at least 1", o.BatchRecords)
+	case o.MaxRecords < 0 || changed("max-records") && o.MaxRecords == 0:
+		return usagef("--max-records %d: want at least 1", o.MaxRecords)
+	case o.Workers < 1 || o.Workers > maxWorkers:
+		return usagef("--workers %d: want 1 to %d", o.Workers, maxWorkers)
+	case o.TxnTimeout < minTxnTimeout:
+		return usagef("--txn-timeout %s: want at least %s", o.TxnTimeout, minTxnTimeout)
+	case !slices.Contains([]ctp.OnError{ctp.Fail, ctp.Release, ctp.Reject}, o.OnError):
+		return usagef("--on-error %q: want fail, release or reject", o.OnError)
+	case !slices.Contains([]string{"", "read_committed", "read_uncommitted"}, o.IsolationLevel):
+		return usagef("--isolation-level %q: want read_committed or read_uncommitted", o.IsolationLevel)
+	}
+	if _, ok := wire.DialectByName(o.Dialect); o.Dialect != "" && !ok {
+		return usagef("--dialect %q: want %s", o.Dialect, dialectChoice())
+	}
+	if o.JQ != "" {
+		transform, err := ctp.JQ(o.JQ)
+		if err != nil {
+			return hintf(usagef("--jq: %s", err), "quote the expression, so that the shell leaves it alone")
+		}
+		o.Transform = transform
+	}
+	return o.checkSandbox(changed, topics, loads)
+}
+
+const (
+	maxWorkers    = 64
+	minTxnTimeout = time.Second
+
+	defaultSandboxBrokers    = 3
+	defaultSandboxPartitions = 6
+)
+
+func (o *ctpOptions) checkSandbox(changed func(string) bool, topics, loads []string) error {
+	if !o.Sandbox {
+		for _, f := range []string{"topic", "load", "profile"} {
+			if changed(f) {
+				return hintf(usagef("--%s is for a sandbox, and --sandbox is not given", f),
+					"add --sandbox to run on a sandbox of this process")
+			}
+		}
+		return nil
+	}
+	if changed("bootstrap-server") {
+		return usagef("--sandbox and --bootstrap-server exclude each other")
+	}
+	var err error
+	if o.SandboxConfig.Topics, o.Loads, err = parseSandboxTopics(topics, loads); err != nil {
+		return err
+	}
+	o.SandboxConfig = o.withDefaults()
+	return checkSandboxConfig(&o.SandboxConfig)
+}
+
+// withDefaults is the sandbox that --sandbox stands for: the destination is
+// there, everything loaded is read, and nothing is asked for twice.
+func (o *ctpOptions) withDefaults() SandboxConfig {
+	c := o.SandboxConfig
+	c.Brokers, c.ShareVersion, c.PendingState = defaultSandboxBrokers, -1, pendingPersisted
+	if !slices.ContainsFunc(c.Topics, func(t SandboxTopic) bool { return t.Name == o.To }) {
+		c.Topics = append(c.Topics, SandboxTopic{Name: o.To, Partitions: defaultSandboxPartitions})
+	}
+	if o.AutoOffsetReset == "" {
+		o.AutoOffsetReset = "earliest"
+	}
+	if o.IsolationLevel == "" {
+		o.IsolationLevel = "read_committed"
+	}
+	if o.Dialect == "" {
+		o.Dialect = c.Profile
+	}
+	return c
+}
+
+func runCtp(ctx context.Context, d *Deps, opts ctpOptions) (res *ctp.Result, err error) {
+	if opts.Sandbox {
+		sb, err := runSandboxRun(ctx, d, sandboxRunOptions{SandboxConfig: opts.SandboxConfig, Loads: opts.Loads})
+		if err != nil {
+			return nil, err
+		}
+		defer sb.Close()
+		d.flags.Bootstrap = []string{sb.BootstrapServers()}
+		d.Notice("running on a sandbox that ends with this command")
+	}
+	cl, err := d.connect(ctx, opts.connection)
+	if err != nil {
+		return nil, err
+	}
+	defer cl.Close()
+	opts.Warn = func(err error) { d.Warn(err.Error()) }
+	opts.Counts = new(ctp.Counts)
+	stop := d.showCtpProgress(ctx, &opts)
+	res, err = ctp.Run(ctx, cl, opts.Options)
+	stop()
+	return res, ctpError(err, &opts)
+}
+
+// ctpError adds what to do next to errors that the flags have to do with.
+func ctpError(err error, opts *ctpOptions) error {
+	if _, ok := errors.AsType[*txn.TimeoutRejectedError](err); ok {
+		return hintf(fmt.Errorf("--txn-timeout %s: %w", opts.TxnTimeout, err), "choose a shorter --txn-timeout, or raise transaction.max.timeout.ms on the brokers")
+	}
+	if e, ok := errors.AsType[*txn.OutcomeUnknownError](err); ok {
+		return hintf(err, "output and acknowledgements share the outcome; describe the transaction of %q to learn it, then run again: nothing is lost or doubled either way", e.TransactionalID)
+	}
+	return err
+}
+
+const progressEvery = 250 * time.Millisecond
+
+// showCtpProgress shows how many records are done until the function that it
+// returns is called.
+func (d *Deps) showCtpProgress(ctx context.Context, opts *ctpOptions) (stop func()) {
+	ctx, cancel := context.WithCancel(ctx)
+	p := d.Progress("consumed")
+	total := int64(-1)
+	if opts.MaxRecords > 0 {
+		total = opts.MaxRecords
+	}
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		defer p.Close()
+		tick := time.NewTicker(progressEvery)
+		defer tick.Stop()
+		for {
+			select {
+			case <-tick.C:
+				p.Update(opts.Counts.Consumed.Load(), total, fmt.Sprintf("%d transactions", opts.Counts.Committed.Load()))
+			case <-ctx.Done():
+				return
+			}
+		}
+	}()
+	return func() {
+		cancel()
+		<-done
+	}
+}
+
+// ctpResult is the result of "ctp" for programs.
+type ctpResult struct {
+	From            string          `json:"from"`
+	To              string          `json:"to"`
+	GroupID         string          `json:"group_id"`
+	TransactionalID string          `json:"transactional_id"`
+	Dialect         string          `json:"dialect"`
+	Consumed        int64           `json:"consumed"`
+	Produced        int64           `json:"produced"`
+	Acknowledged    int64           `json:"acknowledged"`
+	Rejected        int64           `json:"rejected"`
+	Released        int64           `json:"released"`
+	Transactions    ctpTransactions `json:"transactions"`
+	Seconds         float64         `json:"seconds"`
+}
+
+type ctpTransactions struct {
+	Committed int64 `json:"committed"`
+	Aborted   int64 `json:"aborted"`
+	Unknown   int64 `json:"unknown"`
+}
+
+func ctpView(r *ctp.Result) output.View {
+	if r == nil {
+		return output.View{}
+	}
+	seconds := r.Elapsed.Round(time.Millisecond).Seconds()
+	t := output.NewTable("CONSUMED", "PRODUCED", "ACKNOWLEDGED", "REJECTED", "RELEASED", "COMMITTED", "ABORTED", "UNKNOWN", "SECONDS")
+	t.Row(r.Consumed, r.Produced, r.Acknowledged, r.Rejected, r.Released, r.Committed, r.Aborted, r.Unknown, seconds)
+	return output.View{
+		Kind: "ctp", Version: 1, Table: t,
+		Data: &ctpResult{
+			From: r.From, To: r.To, GroupID: r.GroupID, TransactionalID: r.TransactionalID, Dialect: r.Dialect,
+			Consumed: r.Consumed, Produced: r.Produced, Acknowledged: r.Acknowledged,
+			Rejected: r.Rejected, Released: r.Released,
+			Transactions: ctpTransactions{r.Committed, r.Aborted, r.Unknown},
+			Seconds:      seconds,
+		},
+	}
+}
