@@ -102,36 +102,43 @@ func detectBroker(b BrokerVersions, override string) BrokerSupport {
 	dialects := wire.Dialects()
 	slices.SortStableFunc(dialects, func(a, b wire.Dialect) int { return cmp.Compare(b.ShareVersion, a.ShareVersion) })
 	stock := releasedFingerprints(b)
+	var fit *BrokerSupport
 	var reasons []string
 	for _, d := range dialects {
 		bs, fits := detectDialect(b, d, stock)
-		if !fits {
+		switch {
+		case !fits:
 			reasons = append(reasons, bs.Reason)
-			continue
+		case fit == nil, hasKey(b, d.Key) && !hasKey(b, fit.Dialect.Key):
+			fit = &bs // the newest dialect, but one whose key is there before one whose is not
 		}
-		if bs.Verdict == Ambiguous && override == d.Name {
-			bs.Verdict = Usable
-			bs.Reason = fmt.Sprintf("dialect %q was asked for, and the broker's numbers allow it", d.Name)
-		}
-		if bs.Verdict == Usable {
-			if tv := b.Finalized[wire.FeatureTransactionVersion]; tv < wire.TransactionVersion {
-				bs.Verdict = NotEnabled
-				bs.Reason = fmt.Sprintf("transaction.version is finalized at %d and has to be %d", tv, wire.TransactionVersion)
-			}
-		}
-		bs.NodeID = b.NodeID
-		return bs
 	}
-	out.Verdict = NotSupported
-	out.Reason = strings.Join(reasons, "; ")
+	if fit == nil {
+		out.Verdict, out.Reason = NotSupported, strings.Join(reasons, "; ")
+		return out
+	}
+	out.Verdict, out.Dialect, out.Reason = fit.Verdict, fit.Dialect, fit.Reason
+	if out.Verdict == Ambiguous && override == out.Dialect.Name {
+		out.Verdict = Usable
+		out.Reason = fmt.Sprintf("dialect %q was asked for, and the broker's numbers allow it", out.Dialect.Name)
+	}
+	if tv := b.Finalized[wire.FeatureTransactionVersion]; out.Verdict == Usable && tv < wire.TransactionVersion {
+		out.Verdict = NotEnabled
+		out.Reason = fmt.Sprintf("transaction.version is finalized at %d and has to be %d", tv, wire.TransactionVersion)
+	}
 	return out
+}
+
+func hasKey(b BrokerVersions, key int16) bool {
+	_, ok := b.Keys[key]
+	return ok
 }
 
 // detectDialect judges one broker against one dialect. It returns false, with
 // the reason, when the broker cannot be of that dialect.
 func detectDialect(b BrokerVersions, d wire.Dialect, stock []string) (BrokerSupport, bool) {
 	bs := BrokerSupport{Dialect: d}
-	_, advertised := b.Keys[d.Key]
+	advertised := hasKey(b, d.Key)
 	finalized := b.Finalized[wire.FeatureShareVersion]
 	supported, listed := b.Supported[wire.FeatureShareVersion]
 	meaning := releasedMeaning(d.Key)
@@ -215,7 +222,7 @@ func releasedFingerprints(b BrokerVersions) []string {
 	if r, ok := b.Supported["metadata.version"]; ok && r.Max >= metadataVersionOfDLQ {
 		out = append(out, fmt.Sprintf("metadata.version %d", r.Max))
 	}
-	if _, ok := b.Keys[int16(kmsg.UnregisterController)]; ok {
+	if hasKey(b, int16(kmsg.UnregisterController)) {
 		out = append(out, "UnregisterController")
 	}
 	return out
