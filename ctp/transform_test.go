@@ -1,0 +1,95 @@
+package ctp
+
+import (
+	"context"
+	"errors"
+	"reflect"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kgo"
+)
+
+func TestJQ(t *testing.T) {
+	tests := map[string]struct {
+		expr, in string
+		want     []string
+		err      string // part of the message
+	}{
+		"a field":                            {".id", `{"id":7}`, []string{"7"}, ""},
+		"several results":                    {".[]", `[1,"two",null]`, []string{"1", `"two"`, "null"}, ""},
+		"no result":                          {"select(.x)", `{"x":false}`, nil, ""},
+		"numbers keep their digits":          {".", `{"n":12345678901234567890.10}`, []string{`{"n":12345678901234567890.10}`}, ""},
+		"unicode passes":                     {".s", `{"s":"日本\u00e9"}`, []string{`"日本é"`}, ""},
+		"halt ends without a result":         {"halt", `1`, nil, ""},
+		"not JSON":                           {".", `{"a":`, nil, "ends too early"},
+		"nothing at all":                     {".", ``, nil, "ends too early"},
+		"two values":                         {".", `1 2`, nil, "something follows it"},
+		"plain text":                         {".", `hello`, nil, "not JSON"},
+		"an expression that does not fit":    {".a.b", `{"a":1}`, nil, "jq: "},
+		"an expression that calls for error": {`error("no")`, `1`, nil, "no"},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			transform, err := JQ(tt.expr)
+			if err != nil {
+				t.Fatal(err)
+			}
+			src := &kgo.Record{
+				Key: []byte{0xff, 0}, Value: []byte(tt.in), Timestamp: time.UnixMilli(42),
+				Headers: []kgo.RecordHeader{{Key: "a", Value: nil}, {Key: "a", Value: []byte("2")}},
+			}
+			out, err := transform(t.Context(), src)
+			var got []string
+			for _, r := range out {
+				got = append(got, string(r.Value))
+				if !reflect.DeepEqual(r.Key, src.Key) || !reflect.DeepEqual(r.Headers, src.Headers) || !r.Timestamp.Equal(src.Timestamp) {
+					t.Errorf("%s of %s: key, headers or timestamp changed: %v", tt.expr, tt.in, r)
+				}
+			}
+			if !reflect.DeepEqual(got, tt.want) || (err == nil) != (tt.err == "") || err != nil && !strings.Contains(err.Error(), tt.err) {
+				t.Errorf("%s of %s = %q, %v; want %q, error with %q", tt.expr, tt.in, got, err, tt.want, tt.err)
+			}
+		})
+	}
+}
+
+func TestJQPassesTombstones(t *testing.T) {
+	transform, err := JQ(".id")
+	if err != nil {
+		t.Fatal(err)
+	}
+	src := &kgo.Record{Key: []byte("k")}
+	out, err := transform(t.Context(), src)
+	if err != nil || len(out) != 1 || out[0].Value != nil {
+		t.Errorf("a null value became %v, %v; want one null value", out, err)
+	}
+}
+
+func TestJQWrongExpression(t *testing.T) {
+	for _, expr := range []string{"{", ".a |", "nosuchfunction", "$nosuchvariable"} {
+		if _, err := JQ(expr); err == nil || !strings.Contains(err.Error(), expr) {
+			t.Errorf("JQ(%q) = %v, want an error that shows the expression", expr, err)
+		}
+	}
+}
+
+func TestJQIsBounded(t *testing.T) {
+	endless, err := JQ("repeat(1)")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := endless(t.Context(), &kgo.Record{Value: []byte("1")}); !errors.Is(err, ErrTooManyOutputs) {
+		t.Errorf("endless results end with %v, want %v", err, ErrTooManyOutputs)
+	}
+	loop, err := JQ("def f: f; f")
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
+	defer cancel()
+	if _, err := loop(ctx, &kgo.Record{Value: []byte("1")}); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("an endless loop ends with %v, want %v", err, context.DeadlineExceeded)
+	}
+}

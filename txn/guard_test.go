@@ -1,0 +1,123 @@
+package txn
+
+import (
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/kshare/kshare/cluster"
+	"github.com/twmb/franz-go/pkg/kerr"
+)
+
+func TestGuard(t *testing.T) {
+	t0 := time.Date(2026, 11, 29, 3, 0, 0, 0, time.UTC)
+	at := func(s int) time.Time { return t0.Add(time.Duration(s) * time.Second) }
+	lock := Guard{LockDeadline: at(30), LockDuration: 30 * time.Second}
+	both := lock
+	both.TxnDeadline, both.TxnTimeout = at(10), 10*time.Second
+	tests := map[string]struct {
+		guard Guard
+		now   time.Time
+		what  string // "" passes
+	}{
+		"no deadline":                             {Guard{}, at(1000), ""},
+		"at 80 % of the lock":                     {lock, at(24), ""},
+		"after 80 % of the lock":                  {lock, at(24).Add(1), "acquisition lock"},
+		"at 80 % of the transaction":              {both, at(8), ""},
+		"after 80 % of the transaction":           {both, at(8).Add(1), "transaction timeout"},
+		"the earlier deadline counts, not the ID": {Guard{LockDeadline: at(5), LockDuration: 5 * time.Second, TxnDeadline: at(60), TxnTimeout: 60 * time.Second}, at(5), "acquisition lock"},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			err := tt.guard.Check(tt.now)
+			g, _ := errors.AsType[*GuardError](err)
+			if tt.what == "" && err != nil || tt.what != "" && (g == nil || g.What != tt.what) {
+				t.Errorf("Check(%s) = %v, want %q", tt.now.Sub(t0), err, tt.what)
+			}
+		})
+	}
+}
+
+func TestJudge(t *testing.T) {
+	const pid, epoch = 7, 3
+	tests := map[string]struct {
+		d    description
+		want Outcome
+	}{
+		"committed, the epoch raised":                     {description{"CompleteCommit", pid, epoch + 1}, OutcomeCommitted},
+		"committed without raising the epoch":             {description{"CompleteCommit", pid, epoch}, OutcomeCommitted},
+		"aborted by its coordinator":                      {description{"CompleteAbort", pid, epoch + 1}, OutcomeAborted},
+		"still open":                                      {description{"Ongoing", pid, epoch}, OutcomeOpen},
+		"the next transaction of the same producer":       {description{"Ongoing", pid, epoch + 1}, OutcomeUnknown},
+		"markers of a commit under way":                   {description{"PrepareCommit", pid, epoch}, OutcomeEnding},
+		"markers of an abort under way":                   {description{"PrepareAbort", pid, epoch + 1}, OutcomeEnding},
+		"another producer came and committed":             {description{"CompleteCommit", pid, epoch + 2}, OutcomeUnknown},
+		"another producer ID":                             {description{"CompleteCommit", pid + 1, epoch}, OutcomeUnknown},
+		"initialised again since":                         {description{"Empty", pid, epoch + 1}, OutcomeUnknown},
+		"an epoch before ours cannot be of this one":      {description{"CompleteCommit", pid, epoch - 1}, OutcomeUnknown},
+		"a state that this version of Kafka may not have": {description{"Whatever", pid, epoch}, OutcomeUnknown},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			if got := judge(pid, epoch, tt.d); got != tt.want {
+				t.Errorf("judge(%d, %d, %v) = %d, want %d", pid, epoch, tt.d, got, tt.want)
+			}
+		})
+	}
+}
+
+func TestClassOf(t *testing.T) {
+	for err, want := range map[error]class{
+		kerr.CoordinatorLoadInProgress:          retriable,
+		kerr.CoordinatorNotAvailable:            retriable,
+		kerr.NotCoordinator:                     retriable,
+		kerr.ConcurrentTransactions:             retriable,
+		kerr.InvalidRecordState:                 abortable,
+		kerr.StaleMemberEpoch:                   abortable,
+		kerr.UnknownMemberID:                    abortable,
+		kerr.TransactionAbortable:               abortable,
+		kerr.NotLeaderForPartition:              abortable,
+		errors.New("connection reset"):          abortable,
+		kerr.ProducerFenced:                     fenced,
+		kerr.InvalidProducerEpoch:               fenced,
+		kerr.InvalidProducerIDMapping:           fenced,
+		kerr.TransactionalIDAuthorizationFailed: fatal,
+		kerr.GroupAuthorizationFailed:           fatal,
+		kerr.UnsupportedVersion:                 fatal,
+	} {
+		wrapped := &cluster.Error{Op: "stage", Broker: 1, Err: err}
+		if got := classOf(wrapped); got != want {
+			t.Errorf("classOf(%v) = %d, want %d", wrapped, got, want)
+		}
+	}
+}
+
+// A producer that is late is told from one that is fenced by our own clock and
+// by an epoch that rose by one.
+func TestFencedOrLate(t *testing.T) {
+	t0 := time.Date(2026, 11, 29, 3, 0, 0, 0, time.UTC)
+	const pid, epoch = 7, 3
+	tests := map[string]struct {
+		elapsed time.Duration
+		d       description
+		late    bool
+	}{
+		"timed out":                        {61 * time.Second, description{"CompleteAbort", pid, epoch + 1}, true},
+		"timed out, and initialised since": {61 * time.Second, description{"Empty", pid, epoch + 1}, true},
+		"fenced in good time":              {5 * time.Second, description{"Empty", pid, epoch + 1}, false},
+		"another producer is at work":      {61 * time.Second, description{"Ongoing", pid, epoch + 1}, false},
+		"fenced twice":                     {61 * time.Second, description{"Empty", pid, epoch + 2}, false},
+		"nothing is known":                 {61 * time.Second, description{producerID: -1}, false},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			s := &Session{cfg: Config{TransactionalID: "id", Timeout: time.Minute, Now: func() time.Time { return t0.Add(tt.elapsed) }}, began: t0, producerID: pid, epoch: epoch}
+			err := s.fencedOrLate(tt.d, kerr.ProducerFenced)
+			_, late := errors.AsType[*AbortedError](err)
+			_, fenced := errors.AsType[*FencedError](err)
+			if late != tt.late || fenced == tt.late {
+				t.Errorf("fencedOrLate(%v) after %s = %v, want late %v", tt.d, tt.elapsed, err, tt.late)
+			}
+		})
+	}
+}
