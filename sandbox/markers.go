@@ -2,11 +2,13 @@ package sandbox
 
 import (
 	"context"
+	"fmt"
 	"slices"
 	"sync"
 	"time"
 
 	"github.com/kshare/kshare/wire"
+	"github.com/twmb/franz-go/pkg/kerr"
 )
 
 // What ends TX_PENDING (KIP-1289).
@@ -183,7 +185,7 @@ func (p *plane) transactionEnded(_ context.Context, transactionalID string, prod
 		p.cfg.logf("marker of producer %d, epoch %d: transaction version %d is refused", producerID, markerEpoch, transactionVersion)
 		return
 	}
-	p.unwatch(transactionalID, producerID, matches)
+	p.unwatchTransaction(transactionalID, producerID, matches)
 	p.resolve(producerID, matches, commit)
 }
 
@@ -203,7 +205,7 @@ func (p *plane) markerMatch(markerEpoch int16, transactionVersion int8) (func(in
 // does not come, or later: its records stay TX_PENDING, and the watch that
 // would find the end leaves them alone.
 func (p *plane) transactionUnresolved(transactionalID string) {
-	p.unwatch(transactionalID, -1, func(int16) bool { return true })
+	p.unwatchTransaction(transactionalID, -1, func(int16) bool { return true })
 }
 
 // resolve ends what a producer staged with epochs that match.
@@ -283,9 +285,9 @@ func (p *plane) watchTransaction(transactionalID string, o owner) {
 	t.watches[transactionalID] = w
 }
 
-// unwatch ends the watch on a transaction. Without an ID it is found by the
+// unwatchTransaction ends the watch on a transaction. Without an ID it is found by the
 // producer, of any with -1.
-func (p *plane) unwatch(transactionalID string, producerID int64, matches func(int16) bool) {
+func (p *plane) unwatchTransaction(transactionalID string, producerID int64, matches func(int16) bool) {
 	t := &p.txns
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -313,7 +315,7 @@ func (p *plane) lookAtTransaction(w *txnWatch) {
 		return
 	}
 	if len(p.txns.keys(w.producerID)) == 0 {
-		p.unwatch(w.transactionalID, w.producerID, func(e int16) bool { return e == w.producerEpoch })
+		p.unwatchTransaction(w.transactionalID, w.producerID, func(e int16) bool { return e == w.producerEpoch })
 		return
 	}
 	st, known, err := p.k.describeTransaction(p.ctx, w.transactionalID)
@@ -340,4 +342,66 @@ func ended(state string) bool {
 		return false
 	}
 	return true
+}
+
+// resume makes good for what happened while the sandbox was down: it brings back
+// the groups that have state, and for what is persisted as TX_PENDING finds out
+// what became of the transaction. One that is still open is watched. For the
+// others the share coordinator has applied the end markers that it met while it
+// loaded, so what is left was never committed: it is aborted.
+func (p *plane) resume(ctx context.Context) error {
+	staged := make(map[owner]bool)
+	for _, k := range p.co.keys() {
+		if p.group(k.group) == nil {
+			p.createGroup(ctx, k.group)
+		}
+		if !p.cfg.persistPending {
+			continue
+		}
+		st, code := p.co.read(ctx, k, -1)
+		if code == kerr.UnknownTopicOrPartition.Code {
+			continue // gone with its topic
+		}
+		if code != 0 {
+			return fmt.Errorf("share-partition %s: read state: %w", k, kerr.ErrorForCode(code))
+		}
+		pending := pendingBatches(st.batches)
+		for _, r := range pending {
+			staged[r.owner] = true
+		}
+		p.txns.setOwners(k, pending)
+	}
+	if len(staged) == 0 {
+		return nil
+	}
+	open, err := p.k.listTransactions(ctx)
+	if err != nil {
+		return err
+	}
+	for _, st := range open {
+		o := owner{st.producerID, st.producerEpoch}
+		if staged[o] {
+			p.watchTransaction(st.transactionalID, o)
+			delete(staged, o)
+		}
+	}
+	for o := range staged {
+		p.cfg.logf("producer %d, epoch %d: its transaction is gone, what it staged is aborted", o.producerID, o.producerEpoch)
+		p.resolve(o.producerID, func(epoch int16) bool { return epoch == o.producerEpoch }, false)
+	}
+	return nil
+}
+
+// pendingBatches returns the TX_PENDING ranges of persisted batches.
+func pendingBatches(batches []wire.StateBatch) []pendingRange {
+	var out []pendingRange
+	for _, b := range batches {
+		if b.DeliveryState == wire.TxPending {
+			out = append(out, pendingRange{
+				span:  span{b.FirstOffset, b.LastOffset},
+				owner: owner{b.Staged.ProducerID, b.Staged.ProducerEpoch},
+			})
+		}
+	}
+	return out
 }

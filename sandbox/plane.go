@@ -30,10 +30,11 @@ import (
 //   - plane_log.go: what ShareFetch reads of the log
 //   - markers.go: everything that ends a TX_PENDING record
 //
-// Locks, in the order in which they may be taken: a transaction's guard, the op
-// locks of share-partitions (in the order of their keys), then any one of the
-// mutexes. The guard, op and read locks are channels and are held during I/O;
-// the mutexes never are.
+// Locks, in the order in which they may be taken: the op lock of a group or the
+// guard of a transaction; the read lock of a share-partition; the op locks of
+// share-partitions, in the order of their keys; the mutex of the plane, of a
+// share-partition, of the transaction table. The first four are channels and
+// are held during I/O; mutexes never are.
 //
 // Where we differ from a broker:
 //   - a new share-partition is initialised within the heartbeat that first
@@ -72,6 +73,14 @@ type plane struct {
 	work   sync.WaitGroup // timers' functions that run
 	groups map[string]*shareGroup
 	leads  map[shareStateKey]*leaderPartition
+	logs   map[logKey]map[*leaderPartition]struct{} // leads by what they read
+	waits  map[*fetchWaiter]struct{}
+}
+
+// logKey names a partition of the log.
+type logKey struct {
+	topic     string
+	partition int32
 }
 
 func newPlane(k kafka, co coordinator, cfg planeConfig) *plane {
@@ -89,6 +98,8 @@ func newPlane(k kafka, co coordinator, cfg planeConfig) *plane {
 		state:  shareStateAPI{kafka: k, coordinator: co},
 		groups: make(map[string]*shareGroup),
 		leads:  make(map[shareStateKey]*leaderPartition),
+		logs:   make(map[logKey]map[*leaderPartition]struct{}),
+		waits:  make(map[*fetchWaiter]struct{}),
 	}
 	p.sessions.init()
 	p.txns.init()
@@ -182,20 +193,20 @@ func (p *plane) connectionClosed(c caller) {
 // logAppended tells that records were appended to a partition, or that more of
 // them became visible there.
 func (p *plane) logAppended(topic string, partition int32) {
-	p.wakeFetches(func(lp *leaderPartition) bool { return lp.topic == topic && lp.key.partition == partition })
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for lp := range p.logs[logKey{topic, partition}] {
+		lp.wake()
+	}
 }
 
 // logMayHaveGrown tells that any partition may have new records to show, such
 // as after the end of a transaction.
-func (p *plane) logMayHaveGrown() { p.wakeFetches(func(*leaderPartition) bool { return true }) }
-
-func (p *plane) wakeFetches(of func(*leaderPartition) bool) {
+func (p *plane) logMayHaveGrown() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	for _, lp := range p.leads {
-		if of(lp) {
-			lp.wake()
-		}
+	for w := range p.waits {
+		w.wake()
 	}
 }
 

@@ -95,6 +95,11 @@ func (p *plane) lead(ctx context.Context, key shareStateKey, topic string, broke
 			waiters: make(map[*fetchWaiter]struct{}),
 		}
 		p.leads[key] = fresh
+		log := logKey{topic, key.partition}
+		if p.logs[log] == nil {
+			p.logs[log] = make(map[*leaderPartition]struct{})
+		}
+		p.logs[log][fresh] = struct{}{}
 		p.mu.Unlock()
 		if lp != nil {
 			p.retire(lp)
@@ -134,6 +139,11 @@ func (p *plane) forget(lp *leaderPartition) {
 	defer p.mu.Unlock()
 	if p.leads[lp.key] == lp {
 		delete(p.leads, lp.key)
+	}
+	log := logKey{lp.topic, lp.key.partition}
+	delete(p.logs[log], lp)
+	if len(p.logs[log]) == 0 {
+		delete(p.logs, log)
 	}
 }
 
@@ -481,16 +491,36 @@ type fetchWaiter struct {
 
 func newFetchWaiter() *fetchWaiter { return &fetchWaiter{woken: make(chan struct{}, 1)} }
 
-func (lp *leaderPartition) watch(w *fetchWaiter) {
-	lp.mu.Lock()
-	defer lp.mu.Unlock()
-	lp.waiters[w] = struct{}{}
+// wake makes the fetch look again.
+func (w *fetchWaiter) wake() {
+	select {
+	case w.woken <- struct{}{}:
+	default:
+	}
 }
 
-func (lp *leaderPartition) unwatch(w *fetchWaiter) {
-	lp.mu.Lock()
-	defer lp.mu.Unlock()
-	delete(lp.waiters, w)
+// watch makes w hear of what changes on the share-partitions of targets.
+func (p *plane) watch(w *fetchWaiter, targets []*fetchTarget) {
+	for _, t := range targets {
+		t.lp.mu.Lock()
+		t.lp.waiters[w] = struct{}{}
+		t.lp.mu.Unlock()
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.waits[w] = struct{}{}
+}
+
+// unwatch ends watch.
+func (p *plane) unwatch(w *fetchWaiter, targets []*fetchTarget) {
+	for _, t := range targets {
+		t.lp.mu.Lock()
+		delete(t.lp.waiters, w)
+		t.lp.mu.Unlock()
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	delete(p.waits, w)
 }
 
 // wake makes the fetches that wait on the share-partition look again.
@@ -502,9 +532,6 @@ func (lp *leaderPartition) wake() {
 
 func (lp *leaderPartition) wakeLocked() {
 	for w := range lp.waiters {
-		select {
-		case w.woken <- struct{}{}:
-		default:
-		}
+		w.wake()
 	}
 }

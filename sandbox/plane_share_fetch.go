@@ -149,14 +149,8 @@ func (p *plane) fetchInto(ctx context.Context, c caller, s *shareSession, req *k
 		waiter:     newFetchWaiter(),
 	}
 	targets := f.targets(ctx)
-	defer func() {
-		for _, t := range targets {
-			t.lp.unwatch(f.waiter)
-		}
-	}()
-	for _, t := range targets {
-		t.lp.watch(f.waiter) // before the first look, so that nothing is missed
-	}
+	p.watch(f.waiter, targets) // before the first look, so that nothing is missed
+	defer p.unwatch(f.waiter, targets)
 	for len(targets) > 0 {
 		last := f.moved || !p.cfg.now().Before(f.deadline)
 		if f.acquireAll(ctx, targets, last) || last || f.moved || !f.wait(ctx) {
@@ -265,6 +259,9 @@ func (f *shareFetch) acquireAll(ctx context.Context, targets []*fetchTarget, las
 		// batch in any case.
 		budget := (f.maxBytes - size) / (len(targets) - i)
 		got, code := f.acquire(ctx, t, f.maxRecords-records, budget)
+		if code == kerr.NotLeaderForPartition.Code && f.relead(ctx, t) {
+			got, code = f.acquire(ctx, t, f.maxRecords-records, budget)
+		}
 		if code != 0 {
 			f.fail(t, code)
 			continue
@@ -278,6 +275,18 @@ func (f *shareFetch) acquireAll(ctx context.Context, targets []*fetchTarget, las
 		}
 	}
 	return records > 0
+}
+
+// relead takes up a target again whose leader epoch rose while the leader is
+// still this broker.
+func (f *shareFetch) relead(ctx context.Context, t *fetchTarget) bool {
+	lp, code := f.p.lead(ctx, t.lp.key, t.topic, f.c.broker)
+	if code != 0 || lp == t.lp {
+		return false
+	}
+	t.lp = lp
+	f.p.watch(f.waiter, []*fetchTarget{t})
+	return true
 }
 
 // acquired is what a fetch got of one partition.

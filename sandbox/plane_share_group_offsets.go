@@ -96,7 +96,7 @@ func (p *plane) describeOffset(ctx context.Context, group string, topic topicInf
 	part.LeaderEpoch = info.leaderEpoch
 	st, code := p.co.read(ctx, shareStateKey{group, topic.id, part.Partition}, -1)
 	switch {
-	case code == kerr.UnknownTopicOrPartition.Code:
+	case code == kerr.UnknownTopicOrPartition.Code || code == kerr.InvalidRequest.Code:
 		return // the group has no state there
 	case code != 0:
 		part.ErrorCode = leaderCode(code)

@@ -1,0 +1,81 @@
+package sandbox
+
+import (
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kerr"
+
+	"github.com/kshare/kshare/wire"
+)
+
+// inBubble runs a test with the clock of testing/synctest: it only runs while
+// everything waits.
+func inBubble(t *testing.T, f func(t *testing.T)) {
+	t.Helper()
+	synctest.Test(t, f)
+}
+
+var bothDialects = []string{"kip", "draft"}
+
+func TestFetchAcquiresAndAcknowledgeAdvances(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		r := newPlaneRig(t, "kip")
+		r.k.topic("in", 1)
+		r.k.produce("in", 0, fakeBatchHead{records: 10})
+		m := r.join("g", "m", "in", 0, 0)
+		r.wantRanges(m.fetch(4), delivered(0, 3, 1))
+		r.wantRanges(m.fetch(100), delivered(4, 9, 1))
+		r.wantCode(m.ack(0, 0, 5, int8(wire.Accept)), nil)
+		r.wantStates("g", "in", 0, "6-9 ACQUIRED")
+		r.wantCode(m.ack(0, 6, 7, int8(wire.Release)), nil)
+		r.wantRanges(m.fetch(100), delivered(6, 7, 2))
+		r.wantCode(m.ack(0, 6, 9, int8(wire.Reject)), nil)
+		r.wantStates("g", "in", 0)
+	})
+}
+
+func TestLockExpiryRedelivers(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		r := newPlaneRig(t, "kip")
+		r.k.topic("in", 1)
+		r.k.produce("in", 0, fakeBatchHead{records: 3})
+		m, o := r.join("g", "m", "in", 0, 0), r.join("g", "o", "in", 0, 0)
+		r.wantRanges(m.fetch(10), delivered(0, 2, 1))
+		r.wantRanges(o.fetch(10))
+		start := time.Now()
+		req := o.request(10)
+		req.MaxWaitMillis = 60_000
+		r.wantRanges(rangesOf(o.send(req), 0), delivered(0, 2, 2))
+		if d := time.Since(start); d != 30*time.Second {
+			t.Fatalf("redelivered after %v, want the lock duration of 30s", d)
+		}
+		r.wantCode(m.ack(0, 0, 2, int8(wire.Accept)), kerr.InvalidRecordState)
+	})
+}
+
+func TestStageThenCommit(t *testing.T) {
+	for _, d := range bothDialects {
+		t.Run(d, func(t *testing.T) {
+			inBubble(t, func(t *testing.T) {
+				r := newPlaneRig(t, d)
+				r.k.topic("in", 1)
+				r.k.produce("in", 0, fakeBatchHead{records: 10})
+				m := r.join("g", "m", "in", 0, 0)
+				m.fetch(10)
+				o := owner{7, 3}
+				r.wantCode(m.stage("t", o, 0, 0, 4, int8(wire.Accept)), nil)
+				r.wantStates("g", "in", 0, "0-4 TX_PENDING", "5-9 ACQUIRED")
+				if n := r.p.pendingCount(); n != 5 {
+					t.Fatalf("pendingCount() = %d, want 5", n)
+				}
+				r.end("t", o, true)
+				r.wantStates("g", "in", 0, "5-9 ACQUIRED")
+				if n := r.p.pendingCount(); n != 0 {
+					t.Fatalf("pendingCount() = %d, want 0", n)
+				}
+			})
+		})
+	}
+}
