@@ -3,6 +3,7 @@ package commands_test
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"io"
 	"os"
 	"strings"
@@ -154,5 +155,120 @@ func signalled(s os.Signal) func(*commands.Deps) {
 			cancel(&commands.SignalError{Signal: s})
 			return ctx, func() {}
 		}
+	}
+}
+
+// memorySandbox is a sandbox that is nowhere.
+type memorySandbox struct {
+	closed *int
+	err    error
+}
+
+func (memorySandbox) BootstrapServers() string { return "127.0.0.1:9092" }
+func (memorySandbox) ClusterID() string        { return "c1" }
+func (memorySandbox) ControlAddress() string   { return "127.0.0.1:9999" }
+
+func (memorySandbox) Load(context.Context, string, string, io.Reader) (int64, error) { return 7, nil }
+
+func (s memorySandbox) Close() error {
+	*s.closed++
+	return s.err
+}
+
+func TestSandboxRunEnds(t *testing.T) {
+	for _, c := range []struct {
+		name  string
+		setup func(*commands.Deps)
+		args  string
+		err   error
+		code  int
+	}{
+		{"SIGINT", signalled(os.Interrupt), "", nil, 0},
+		{"SIGTERM", signalled(syscall.SIGTERM), "", nil, 0},
+		{"--timeout", nil, "--timeout=1ns", nil, 7},
+		{"closing fails", signalled(os.Interrupt), "", errors.New("disk full"), 130},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			closed := 0
+			setup := cmdtest.Setup{Change: func(d *commands.Deps) {
+				if c.setup != nil {
+					c.setup(d)
+				}
+				d.StartSandbox = func(context.Context, commands.SandboxConfig) (commands.Sandbox, error) {
+					return memorySandbox{&closed, c.err}, nil
+				}
+			}}
+			args := append([]string{"sandbox", "run"}, strings.Fields(c.args)...)
+			res := cmdtest.Run(t, setup, args...).Want(t, c.code)
+			if res.Stdout != "127.0.0.1:9092\n" {
+				t.Errorf("stdout %q, want the bootstrap server alone", res.Stdout)
+			}
+			if !strings.Contains(res.Stderr, "this is a sandbox") {
+				t.Errorf("stderr %q does not say that it is a sandbox", res.Stderr)
+			}
+			if closed != 1 {
+				t.Errorf("closed %d times, want 1", closed)
+			}
+			if c.err != nil && !strings.Contains(res.Stderr, "disk full") {
+				t.Errorf("stderr %q does not say what failed", res.Stderr)
+			}
+		})
+	}
+}
+
+func TestSandboxRunDocument(t *testing.T) {
+	closed := 0
+	setup := cmdtest.Setup{
+		Stdin: strings.NewReader("x\n"),
+		Change: func(d *commands.Deps) {
+			signalled(os.Interrupt)(d)
+			d.StartSandbox = func(context.Context, commands.SandboxConfig) (commands.Sandbox, error) {
+				return memorySandbox{&closed, nil}, nil
+			}
+		},
+	}
+	res := cmdtest.Run(t, setup, "sandbox", "run", "-q", "-o", "json", "--load", "orders=-", "--profile", "draft").Want(t, 0)
+	want := `{
+  "kind": "sandbox.run",
+  "version": 1,
+  "cluster_id": "c1",
+  "time": "2026-11-29T12:00:00Z",
+  "incomplete": false,
+  "warnings": [],
+  "data": {
+    "bootstrap_servers": "127.0.0.1:9092",
+    "cluster_id": "c1",
+    "profile": "draft",
+    "share_version": 3,
+    "pending_state": "persisted",
+    "data_dir": null,
+    "control": "127.0.0.1:9999",
+    "loaded": [
+      {
+        "topic": "orders",
+        "file": "-",
+        "records": 7
+      }
+    ]
+  }
+}
+`
+	if res.Stdout != want {
+		t.Errorf("stdout:\n%s\nwant:\n%s", res.Stdout, want)
+	}
+	if res.Stderr != "" {
+		t.Errorf("stderr %q, want nothing with -q", res.Stderr)
+	}
+}
+
+func TestSandboxThatDoesNotStart(t *testing.T) {
+	setup := cmdtest.Setup{Change: func(d *commands.Deps) {
+		d.StartSandbox = func(context.Context, commands.SandboxConfig) (commands.Sandbox, error) {
+			return nil, errors.New("port 9092: address already in use")
+		}
+	}}
+	line := cmdtest.Run(t, setup, "sandbox", "run", "-o", "json").Want(t, 1).ErrorLine(t)
+	if line["error"] != "start sandbox: port 9092: address already in use" || line["exit_code"] != 1.0 {
+		t.Errorf("error %v", line)
 	}
 }

@@ -127,9 +127,11 @@ func (w *fileWriter) write(dir, name string, fill func(*bytes.Buffer) error) {
 		w.err = fmt.Errorf("make %s: %w", path, err)
 		return
 	}
+	//nolint:gosec // documentation is for everybody to read
 	if w.err = os.MkdirAll(dir, 0o755); w.err != nil {
 		return
 	}
+	//nolint:gosec // as above
 	if w.err = os.WriteFile(path, trimLines(b.Bytes()), 0o644); w.err == nil {
 		w.files = append(w.files, path)
 	}

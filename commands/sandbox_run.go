@@ -105,7 +105,7 @@ servers alone on a line, or one document with -o json or yaml. It listens on the
 loopback address only, unless --any-address is given; it has no authentication.
 
 --load takes one record a line; the value is the line without its line feed, of
-whatever kind. Topics that --topic does not name are created with one partition.`,
+whatever kind. Topics that --topic does not name are created with 6 partitions.`,
 		Example: `  kshare sandbox run --topic orders:3 --topic shipped
   kshare sandbox run --load orders=examples/orders.ndjson -o json
   tail -n 100 app.log | kshare sandbox run --load log=-
@@ -127,11 +127,11 @@ whatever kind. Topics that --topic does not name are created with one partition.
 		},
 	}
 	fs := cmd.Flags()
-	fs.IntVar(&opts.Brokers, "brokers", 1, "`number` of brokers")
+	fs.IntVar(&opts.Brokers, "brokers", defaultSandboxBrokers, "`number` of brokers")
 	fs.IntVar(&opts.Port, "port", 0, "`port` of the first broker, the others follow (default any free port)")
 	fs.StringArrayVar(&topics, "topic", nil, "create a topic, `name[:partitions]`; may be repeated")
 	fs.StringArrayVar(&loads, "load", nil, "load `topic=file`, one record a line, - for stdin; may be repeated")
-	fs.StringVar(&opts.Profile, "profile", "kip", "`dialect` of KIP-1289: "+strings.Join(dialectNames(), " or "))
+	fs.StringVar(&opts.Profile, "profile", "kip", "`dialect` of KIP-1289: "+dialectChoice())
 	fs.IntVar(&opts.ShareVersion, "share-version", -1, "finalized `level` of share.version, -1 for that of the profile")
 	fs.StringVar(&opts.PendingState, "pending-state", pendingPersisted, "where staged acknowledgements are kept: `persisted`, or memory as in the voted text")
 	fs.StringVar(&opts.DataDir, "data-dir", "", "keep data in `directory` (default in memory)")
@@ -168,7 +168,7 @@ func checkSandboxConfig(c *SandboxConfig) error {
 	case c.Port < 0 || c.Port > maxPort-c.Brokers+1:
 		return usagef("--port %d: want 0 to %d", c.Port, maxPort-c.Brokers+1)
 	case !ok:
-		return usagef("--profile %q: want %s", c.Profile, strings.Join(dialectNames(), " or "))
+		return usagef("--profile %q: want %s", c.Profile, dialectChoice())
 	case c.ShareVersion < -1 || c.ShareVersion > int(dialect.ShareVersion):
 		return usagef("--share-version %d: profile %q supports 0 to %d", c.ShareVersion, c.Profile, dialect.ShareVersion)
 	case c.PendingState != pendingPersisted && c.PendingState != pendingMemory:
@@ -181,7 +181,7 @@ func checkSandboxConfig(c *SandboxConfig) error {
 }
 
 // parseSandboxTopics reads --topic and --load. A topic that is loaded and not
-// named gets one partition.
+// named gets the default number of partitions.
 func parseSandboxTopics(topics, loads []string) ([]SandboxTopic, []sandboxLoad, error) {
 	var ts []SandboxTopic
 	for _, s := range topics {
@@ -205,7 +205,7 @@ func parseSandboxTopics(topics, loads []string) ([]SandboxTopic, []sandboxLoad, 
 			stdin++
 		}
 		if !slices.ContainsFunc(ts, func(o SandboxTopic) bool { return o.Name == topic }) {
-			ts = append(ts, SandboxTopic{Name: topic, Partitions: 1})
+			ts = append(ts, SandboxTopic{Name: topic, Partitions: defaultSandboxPartitions})
 		}
 		ls = append(ls, sandboxLoad{Topic: topic, File: file})
 	}
@@ -217,7 +217,7 @@ func parseSandboxTopics(topics, loads []string) ([]SandboxTopic, []sandboxLoad, 
 
 func parseSandboxTopic(s string) (SandboxTopic, error) {
 	name, count, counted := strings.Cut(s, ":")
-	t := SandboxTopic{Name: name, Partitions: 1}
+	t := SandboxTopic{Name: name, Partitions: defaultSandboxPartitions}
 	if counted {
 		n, err := strconv.Atoi(count)
 		if err != nil || n < 1 || n > maxPartitions {
@@ -259,7 +259,7 @@ func runSandboxRun(ctx context.Context, d *Deps, opts sandboxRunOptions) (*runni
 		if err != nil {
 			return nil, usagef("--load %s=%s: %v", l.Topic, l.File, err)
 		}
-		defer f.Close()
+		defer func() { _ = f.Close() }() // was only read
 		readers[i] = f
 	}
 	sb, err := d.StartSandbox(ctx, opts.SandboxConfig)

@@ -30,9 +30,9 @@ func walk(cmd *cobra.Command, visit func(*cobra.Command)) {
 	}
 }
 
-// useLine is the grammar of a Use line: words of <required>, [optional] and
-// {one | of} arguments, "..." for what may be repeated.
-var useLine = regexp.MustCompile(`^[a-z][a-z0-9-]*( <[a-z-]+>(\.\.\.)?| \[<[a-z-]+>(\.\.\.)?\]| \{[a-z]+( \| [a-z]+)+\})*$`)
+// useLine is the grammar of a Use line: <required>, [optional] and {one | of}
+// arguments, "..." for what may be repeated, and flags that are required.
+var useLine = regexp.MustCompile(`^[a-z][a-z0-9-]*( --[a-z-]+ <[a-z-]+>| <[a-z-]+>(\.\.\.)?| \[<[a-z-]+>(\.\.\.)?\]| \{[a-z]+( \| [a-z]+)+\})*$`)
 
 func TestEveryCommand(t *testing.T) {
 	root := testTree(t)

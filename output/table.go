@@ -59,19 +59,19 @@ func NA() Cell { return Cell{shown: "-", style: StyleMuted} }
 // Unknown is the cell of what could not be read: "?" in every format.
 func Unknown() Cell { return Cell{shown: "?", raw: "?", style: StyleWarn} }
 
-// Good, Warn, Bad, Muted and Key give the cell of v a meaning.
+// Good is the cell of v that says: as it should be.
 func Good(v any) Cell { return styled(v, StyleGood) }
 
-// Warn is for what needs a look.
+// Warn is the cell of v that says: needs a look.
 func Warn(v any) Cell { return styled(v, StyleWarn) }
 
-// Bad is for what is wrong.
+// Bad is the cell of v that says: wrong.
 func Bad(v any) Cell { return styled(v, StyleBad) }
 
-// Muted is for what may be passed over.
+// Muted is the cell of v that may be passed over.
 func Muted(v any) Cell { return styled(v, StyleMuted) }
 
-// Key is for what names the row.
+// Key is the cell of v that names its row.
 func Key(v any) Cell { return styled(v, StyleKey) }
 
 func styled(v any, s Style) Cell {

@@ -34,14 +34,14 @@ type Result struct {
 }
 
 // Run runs a command to its end.
-func Run(t testing.TB, s Setup, args ...string) Result {
-	t.Helper()
-	return RunContext(t, t.Context(), s, args...)
+func Run(tb testing.TB, s Setup, args ...string) Result {
+	tb.Helper()
+	return RunContext(tb, tb.Context(), s, args...)
 }
 
 // RunContext is [Run] with a context.
-func RunContext(t testing.TB, ctx context.Context, s Setup, args ...string) Result {
-	t.Helper()
+func RunContext(tb testing.TB, ctx context.Context, s Setup, args ...string) Result {
+	tb.Helper()
 	if s.Stdin == nil {
 		s.Stdin = strings.NewReader("")
 	}
@@ -67,36 +67,36 @@ func RunContext(t testing.TB, ctx context.Context, s Setup, args ...string) Resu
 }
 
 // Want fails the test when the command ended with another code.
-func (r Result) Want(t testing.TB, code int) Result {
-	t.Helper()
+func (r Result) Want(tb testing.TB, code int) Result {
+	tb.Helper()
 	if r.Code != code {
-		t.Fatalf("kshare %s ended with %d, want %d\nstdout:\n%s\nstderr:\n%s", strings.Join(r.Args, " "), r.Code, code, r.Stdout, r.Stderr)
+		tb.Fatalf("kshare %s ended with %d, want %d\nstdout:\n%s\nstderr:\n%s", strings.Join(r.Args, " "), r.Code, code, r.Stdout, r.Stderr)
 	}
 	return r
 }
 
 // ErrorLine returns the one error on stderr of a command with -o json; any
 // other line there must be an object with a kind too.
-func (r Result) ErrorLine(t testing.TB) map[string]any {
-	t.Helper()
+func (r Result) ErrorLine(tb testing.TB) map[string]any {
+	tb.Helper()
 	var found map[string]any
 	for line := range strings.Lines(r.Stderr) {
 		var m map[string]any
 		if err := json.Unmarshal([]byte(line), &m); err != nil {
-			t.Fatalf("kshare %s: line %q on stderr is no JSON object: %v", strings.Join(r.Args, " "), line, err)
+			tb.Fatalf("kshare %s: line %q on stderr is no JSON object: %v", strings.Join(r.Args, " "), line, err)
 		}
 		switch m["kind"] {
 		case "error":
 			if found != nil {
-				t.Fatalf("kshare %s: more than one error on stderr:\n%s", strings.Join(r.Args, " "), r.Stderr)
+				tb.Fatalf("kshare %s: more than one error on stderr:\n%s", strings.Join(r.Args, " "), r.Stderr)
 			}
 			found = m
 		case nil:
-			t.Fatalf("kshare %s: line %q on stderr has no kind", strings.Join(r.Args, " "), line)
+			tb.Fatalf("kshare %s: line %q on stderr has no kind", strings.Join(r.Args, " "), line)
 		}
 	}
 	if found == nil {
-		t.Fatalf("kshare %s: no error on stderr:\n%s", strings.Join(r.Args, " "), r.Stderr)
+		tb.Fatalf("kshare %s: no error on stderr:\n%s", strings.Join(r.Args, " "), r.Stderr)
 	}
 	return found
 }

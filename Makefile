@@ -1,0 +1,57 @@
+# Everything here needs Go, and modules; "make help" lists the targets.
+# CI runs .ci/run, which is "make check" and a little more.
+
+TOOL       := go tool -modfile=tools/go.mod
+GORELEASER := go run github.com/goreleaser/goreleaser/v2@v2.18.2
+FUZZTIME   ?= 30s
+BENCH      ?= .
+BENCHCOUNT ?= 10
+
+.DEFAULT_GOAL := help
+.PHONY: help build test race script golden fuzz bench lint fmt vuln docs check snapshot
+
+help: ## List the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+build: ## Build bin/kshare
+	go build -trimpath -o bin/kshare ./cmd/kshare
+
+test: ## Run all tests
+	go test ./...
+
+race: ## Run all tests under the race detector
+	go test -race ./...
+
+script: ## Run the end-to-end scripts alone
+	go test ./cmd/kshare -run TestScript
+
+golden: ## Write the golden files anew; read the diff before you commit it
+	go test ./output ./commands -update
+
+fuzz: ## Fuzz every target for FUZZTIME each
+	.ci/fuzz $(FUZZTIME)
+
+bench: ## Run benchmarks BENCHCOUNT times into bench/new.txt and compare with bench/old.txt
+	go test -run '^$$' -bench '$(BENCH)' -benchmem -count=$(BENCHCOUNT) ./... | tee bench/new.txt
+	@test ! -f bench/old.txt || $(TOOL) benchstat bench/old.txt bench/new.txt
+
+lint: ## Run the linters and check the format
+	$(TOOL) golangci-lint run ./...
+
+fmt: ## Format all code
+	$(TOOL) golangci-lint fmt ./...
+
+vuln: ## Look for known vulnerabilities (asks a database on the network)
+	$(TOOL) govulncheck ./...
+
+docs: ## Write manual pages, Markdown, completions and the example data anew
+	rm -rf docs/man docs/cli
+	go run ./cmd/kshare man -q --man-dir docs/man --markdown-dir docs/cli --completions-dir completions >/dev/null
+	go run ./examples/gen > examples/orders.ndjson
+
+check: lint test race ## What has to pass before a commit
+	$(MAKE) docs
+	git diff --exit-code -- docs completions examples
+
+snapshot: ## Build a release into dist/ without publishing it
+	$(GORELEASER) release --snapshot --clean --skip=sbom

@@ -1,0 +1,159 @@
+package commands
+
+import (
+	"context"
+	"errors"
+	"io"
+	"reflect"
+	"strings"
+	"testing"
+	"time"
+)
+
+// parsed runs "sandbox run" with args and returns the options it came to.
+func parsedSandboxRun(t *testing.T, args ...string) (sandboxRunOptions, error) {
+	t.Helper()
+	var got sandboxRunOptions
+	d := &Deps{Now: func() time.Time { return time.Time{} }, flags: &globalFlags{}}
+	stop := errors.New("parsed")
+	cmd := newSandboxRunCmd(d, func(_ context.Context, _ *Deps, o sandboxRunOptions) (*runningSandbox, error) {
+		got = o
+		return nil, stop
+	})
+	cmd.SilenceErrors, cmd.SilenceUsage = true, true
+	cmd.SetArgs(args)
+	err := cmd.ExecuteContext(t.Context())
+	if errors.Is(err, stop) {
+		err = nil
+	}
+	return got, err
+}
+
+func TestSandboxRunParsing(t *testing.T) {
+	defaults := SandboxConfig{Brokers: 3, Profile: "kip", ShareVersion: 2, PendingState: "persisted"}
+	with := func(change func(*SandboxConfig)) SandboxConfig {
+		c := defaults
+		change(&c)
+		return c
+	}
+	for _, c := range []struct {
+		name string
+		args string
+		want sandboxRunOptions
+	}{
+		{"nothing", "", sandboxRunOptions{SandboxConfig: defaults}},
+		{"level of the profile", "--profile draft", sandboxRunOptions{SandboxConfig: with(func(c *SandboxConfig) { c.Profile, c.ShareVersion = "draft", 3 })}},
+		{"level", "--share-version 0", sandboxRunOptions{SandboxConfig: with(func(c *SandboxConfig) { c.ShareVersion = 0 })}},
+		{"topics", "--topic a --topic b:12", sandboxRunOptions{SandboxConfig: with(func(c *SandboxConfig) {
+			c.Topics = []SandboxTopic{{"a", 6}, {"b", 12}}
+		})}},
+		{"loads", "--topic a:1 --load a=x --load b=y=z --load c=-", sandboxRunOptions{
+			SandboxConfig: with(func(c *SandboxConfig) { c.Topics = []SandboxTopic{{"a", 1}, {"b", 6}, {"c", 6}} }),
+			Loads:         []sandboxLoad{{"a", "x"}, {"b", "y=z"}, {"c", "-"}},
+		}},
+		{"two files for a topic", "--load a=x --load a=y", sandboxRunOptions{
+			SandboxConfig: with(func(c *SandboxConfig) { c.Topics = []SandboxTopic{{"a", 6}} }),
+			Loads:         []sandboxLoad{{"a", "x"}, {"a", "y"}},
+		}},
+		{"all else", "--brokers 1 --port 9092 --pending-state memory --data-dir d --control 127.0.0.1:0 --any-address", sandboxRunOptions{SandboxConfig: with(func(c *SandboxConfig) {
+			c.Brokers, c.Port, c.PendingState, c.DataDir, c.Control, c.AnyAddress = 1, 9092, "memory", "d", "127.0.0.1:0", true
+		})}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			got, err := parsedSandboxRun(t, strings.Fields(c.args)...)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if !reflect.DeepEqual(got, c.want) {
+				t.Errorf("options %+v, want %+v", got, c.want)
+			}
+		})
+	}
+}
+
+func TestSandboxRunRefuses(t *testing.T) {
+	for _, c := range []struct{ args, want string }{
+		{"--brokers 0", "--brokers 0: want 1 to 16"},
+		{"--brokers 17", "--brokers 17: want 1 to 16"},
+		{"--port -1", "--port -1: want 0 to 65533"},
+		{"--port 65534", "--port 65534: want 0 to 65533"},
+		{"--profile kraft", `--profile "kraft": want kip or draft`},
+		{"--share-version 3", `--share-version 3: profile "kip" supports 0 to 2`},
+		{"--share-version -2", `--share-version -2: profile "kip" supports 0 to 2`},
+		{"--pending-state disk", `--pending-state "disk": want persisted or memory`},
+		{"--topic a/b", `--topic "a/b": a name has`},
+		{"--topic :3", `--topic ":3": a name has`},
+		{"--topic ..", `--topic "..": a name has`},
+		{"--topic a:0", `--topic "a:0": want NAME or NAME:PARTITIONS`},
+		{"--topic a:x", `--topic "a:x": want NAME or NAME:PARTITIONS`},
+		{"--topic a --topic a:2", `--topic "a": given twice`},
+		{"--load orders.ndjson", `--load "orders.ndjson": want TOPIC=FILE`},
+		{"--load a=", `--load "a=": want TOPIC=FILE`},
+		{"--load =x", `--load "=x": want TOPIC=FILE`},
+		{"--load a=- --load b=-", "--load: stdin can be loaded once only"},
+	} {
+		_, err := parsedSandboxRun(t, strings.Fields(c.args)...)
+		if code, _ := classify(err); code != exitUsage || !strings.HasPrefix(err.Error(), c.want) {
+			t.Errorf("sandbox run %s: %v (exit code %d), want %s", c.args, err, code, c.want)
+		}
+	}
+}
+
+// fakeSandbox is a sandbox that keeps what is loaded.
+type fakeSandbox struct {
+	load   func(topic, name, content string) error
+	closed error
+	closes int
+}
+
+func (*fakeSandbox) BootstrapServers() string { return "127.0.0.1:1,127.0.0.1:2" }
+func (*fakeSandbox) ClusterID() string        { return "c1" }
+func (*fakeSandbox) ControlAddress() string   { return "" }
+
+func (f *fakeSandbox) Load(_ context.Context, topic, name string, r io.Reader) (int64, error) {
+	b, err := io.ReadAll(r)
+	if err == nil && f.load != nil {
+		err = f.load(topic, name, string(b))
+	}
+	return int64(strings.Count(string(b), "\n")), err
+}
+
+func (f *fakeSandbox) Close() error {
+	f.closes++
+	return f.closed
+}
+
+func TestSandboxRunClosesWhatItStarted(t *testing.T) {
+	bad := errors.New("orders.ndjson:3: line is too long")
+	sb := &fakeSandbox{load: func(topic, name, content string) error {
+		if topic != "orders" || name != "-" || content != "a\nb\n" {
+			t.Errorf("Load(%q, %q) got %q", topic, name, content)
+		}
+		return bad
+	}}
+	var config SandboxConfig
+	d := &Deps{In: strings.NewReader("a\nb\n"), StartSandbox: func(_ context.Context, c SandboxConfig) (Sandbox, error) {
+		config = c
+		return sb, nil
+	}}
+	want := SandboxConfig{Brokers: 1, Topics: []SandboxTopic{{"orders", 2}}}
+	_, err := runSandboxRun(t.Context(), d, sandboxRunOptions{SandboxConfig: want, Loads: []sandboxLoad{{"orders", "-"}}})
+	if !errors.Is(err, bad) || !strings.Contains(err.Error(), `load topic "orders"`) {
+		t.Errorf("runSandboxRun() = %v, want %v", err, bad)
+	}
+	if sb.closes != 1 || !reflect.DeepEqual(config, want) {
+		t.Errorf("closed %d times, want 1; started with %+v, want %+v", sb.closes, config, want)
+	}
+}
+
+// A file that is not there is told before anything is started.
+func TestSandboxRunOpensFilesFirst(t *testing.T) {
+	d := &Deps{StartSandbox: func(context.Context, SandboxConfig) (Sandbox, error) {
+		t.Error("a sandbox was started")
+		return &fakeSandbox{}, nil
+	}}
+	_, err := runSandboxRun(t.Context(), d, sandboxRunOptions{Loads: []sandboxLoad{{"orders", "no/such/file"}}})
+	if code, _ := classify(err); code != exitUsage {
+		t.Errorf("runSandboxRun() = %v, exit code %d, want %d", err, code, exitUsage)
+	}
+}

@@ -1,0 +1,250 @@
+package archtest
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"io"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+)
+
+const module = "github.com/kshare/kshare"
+
+// pkg is what "go list" says of one package. Imports leaves out those of tests.
+type pkg struct {
+	ImportPath string
+	Dir        string
+	GoFiles    []string
+	Imports    []string
+}
+
+// mayImport says which packages of ours a package may import. A package that is
+// not here has no place in the picture yet.
+func mayImport() map[string][]string {
+	client := []string{"cluster", "share", "txn", "wire"}
+	operator := append([]string{"ctp", "drain", "feature", "inspect", "sandbox", "verify"}, client...)
+	return map[string][]string{
+		"cmd/kshare":       {"commands"},
+		"commands":         append([]string{"completions", "internal/config", "output"}, operator...),
+		"completions":      append([]string{"inspect"}, client...),
+		"output":           nil,
+		"feature":          append([]string{"drain", "inspect"}, client...),
+		"drain":            append([]string{"inspect"}, client...),
+		"inspect":          client,
+		"ctp":              client,
+		"verify":           client,
+		"sandbox":          {"wire"},
+		"txn":              {"cluster", "share", "wire"},
+		"share":            {"cluster", "wire"},
+		"cluster":          {"internal/config", "wire"},
+		"wire":             nil,
+		"internal/config":  nil,
+		"internal/cmdtest": {"commands"},
+		// These have tests only, or stand apart.
+		"internal/archtest": nil,
+		"bench":             nil,
+		"examples/gen":      nil,
+	}
+}
+
+// usedBy says which packages may import a library. Others may be used anywhere.
+func usedBy() map[string][]string {
+	return map[string][]string{
+		"github.com/spf13/cobra":                {"commands", "completions"},
+		"github.com/spf13/pflag":                {"commands"},
+		"github.com/spf13/viper":                {"internal/config"},
+		"github.com/twmb/franz-go/pkg/kfake":    {"sandbox"},
+		"github.com/olekukonko/tablewriter":     {"output"},
+		"github.com/charmbracelet/lipgloss":     {"output"},
+		"github.com/muesli/termenv":             {"output"},
+		"github.com/schollz/progressbar/v3":     {"output"},
+		"gopkg.in/yaml.v3":                      {"output", "internal/config"},
+		"github.com/itchyny/gojq":               {"ctp"},
+		"golang.org/x/term":                     {"commands"},
+		"github.com/rogpeppe/go-internal":       nil, // tests only
+		"github.com/twmb/franz-go/pkg/kadm":     {"cluster", "commands", "ctp", "drain", "feature", "inspect", "sandbox", "share", "txn", "verify"},
+		"github.com/twmb/franz-go/pkg/kgo":      {"cluster", "ctp", "drain", "feature", "inspect", "sandbox", "share", "txn", "verify"},
+		"github.com/twmb/franz-go/pkg/kmsg":     {"cluster", "ctp", "drain", "feature", "inspect", "sandbox", "share", "txn", "verify", "wire"},
+		"github.com/twmb/franz-go/pkg/kerr":     {"cluster", "commands", "ctp", "drain", "feature", "inspect", "sandbox", "share", "txn", "verify"},
+		"github.com/twmb/franz-go/pkg/kbin":     {"cluster", "sandbox", "wire"},
+		"github.com/twmb/franz-go/pkg/sasl":     {"cluster"},
+		"github.com/twmb/franz-go/pkg/kversion": {"cluster", "sandbox"},
+	}
+}
+
+// mayUse says which files may use a name that reaches around the dependencies a
+// function is given.
+func mayUse() map[string][]string {
+	process := []string{"cmd/kshare/main.go", "commands/deps.go", "examples/gen/main.go"}
+	return map[string][]string{
+		"os.Exit":       process,
+		"os.Stdin":      process,
+		"os.Stdout":     process,
+		"os.Stderr":     process,
+		"os.Args":       process,
+		"kgo.NewClient": {"cluster/connect.go", "sandbox/backend_client.go"},
+	}
+}
+
+func TestImports(t *testing.T) {
+	pkgs := list(t)
+	for _, want := range []string{"cmd/kshare", "commands", "output", "wire"} {
+		if !slices.ContainsFunc(pkgs, func(p pkg) bool { return short(p.ImportPath) == want }) {
+			t.Fatalf("go list does not know %s: is the test looking at the right module?", want)
+		}
+	}
+	for _, p := range pkgs {
+		for _, v := range importViolations(p) {
+			t.Error(v)
+		}
+	}
+}
+
+func TestUses(t *testing.T) {
+	for _, p := range list(t) {
+		for _, name := range p.GoFiles {
+			uses, err := usesOf(filepath.Join(p.Dir, name), nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, v := range useViolations(short(p.ImportPath)+"/"+name, uses) {
+				t.Error(v)
+			}
+		}
+	}
+}
+
+// The rules would fire: each is broken once here.
+func TestRulesFire(t *testing.T) {
+	for _, c := range []struct {
+		name string
+		pkg  pkg
+		want string
+	}{
+		{"points up", pkg{ImportPath: module + "/wire", Imports: []string{module + "/cluster"}}, "wire imports cluster"},
+		{"output knows Kafka", pkg{ImportPath: module + "/output", Imports: []string{"github.com/twmb/franz-go/pkg/kgo"}}, "output imports github.com/twmb/franz-go/pkg/kgo"},
+		{"cobra in a domain package", pkg{ImportPath: module + "/drain", Imports: []string{"github.com/spf13/cobra/doc"}}, "drain imports github.com/spf13/cobra/doc"},
+		{"library of tests", pkg{ImportPath: module + "/txn", Imports: []string{"github.com/rogpeppe/go-internal/testscript"}}, "txn imports github.com/rogpeppe/go-internal/testscript"},
+		{"new package", pkg{ImportPath: module + "/util"}, "util has no place in mayImport"},
+		{"allowed", pkg{ImportPath: module + "/txn", Imports: []string{"os", module + "/share"}}, ""},
+	} {
+		got := strings.Join(importViolations(c.pkg), "; ")
+		if got != c.want {
+			t.Errorf("%s: violations %q, want %q", c.name, got, c.want)
+		}
+	}
+	src := "package p\nimport (\n\t\"os\"\n\tx \"github.com/twmb/franz-go/pkg/kgo\"\n)\nvar a, b = os.Args, x.NewClient\nfunc f() { os.Exit(1); os.Getenv(\"\") }\n"
+	uses, err := usesOf("p.go", []byte(src))
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := []string{"inspect/p.go uses os.Args", "inspect/p.go uses kgo.NewClient", "inspect/p.go uses os.Exit"}
+	if got := useViolations("inspect/p.go", uses); !slices.Equal(got, want) {
+		t.Errorf("violations %q, want %q", got, want)
+	}
+	if got := useViolations("commands/deps.go", []string{"os.Exit"}); len(got) > 0 {
+		t.Errorf("violations %q, want none", got)
+	}
+}
+
+func importViolations(p pkg) []string {
+	self := short(p.ImportPath)
+	allowed, ok := mayImport()[self]
+	if !ok {
+		return []string{self + " has no place in mayImport"}
+	}
+	var out []string
+	for _, imp := range p.Imports {
+		if own := short(imp); own != imp {
+			if !slices.Contains(allowed, own) {
+				out = append(out, fmt.Sprintf("%s imports %s", self, own))
+			}
+			continue
+		}
+		for lib, users := range usedBy() {
+			if (imp == lib || strings.HasPrefix(imp, lib+"/")) && !slices.Contains(users, self) {
+				out = append(out, fmt.Sprintf("%s imports %s", self, imp))
+			}
+		}
+	}
+	return out
+}
+
+func useViolations(file string, uses []string) []string {
+	rules := mayUse()
+	var out []string
+	for _, u := range uses {
+		if files, ok := rules[u]; ok && !slices.Contains(files, file) {
+			out = append(out, fmt.Sprintf("%s uses %s", file, u))
+		}
+	}
+	return out
+}
+
+// usesOf returns the qualified names that a file uses, by the last element of
+// the import path, whatever the file calls the import.
+func usesOf(path string, src []byte) ([]string, error) {
+	var from any
+	if src != nil {
+		from = src
+	}
+	f, err := parser.ParseFile(token.NewFileSet(), path, from, parser.SkipObjectResolution)
+	if err != nil {
+		return nil, err
+	}
+	names := map[string]string{}
+	for _, imp := range f.Imports {
+		full := strings.Trim(imp.Path.Value, `"`)
+		base := full[strings.LastIndex(full, "/")+1:]
+		if imp.Name != nil {
+			names[imp.Name.Name] = base
+		} else {
+			names[base] = base
+		}
+	}
+	var uses []string
+	ast.Inspect(f, func(n ast.Node) bool {
+		if sel, ok := n.(*ast.SelectorExpr); ok {
+			if id, ok := sel.X.(*ast.Ident); ok && names[id.Name] != "" {
+				uses = append(uses, names[id.Name]+"."+sel.Sel.Name)
+			}
+		}
+		return true
+	})
+	return uses, nil
+}
+
+// short returns the path of a package of ours within the module, and any other
+// path as it is.
+func short(path string) string { return strings.TrimPrefix(path, module+"/") }
+
+func list(t *testing.T) []pkg {
+	t.Helper()
+	cmd := exec.CommandContext(t.Context(), "go", "list", "-json=ImportPath,Dir,GoFiles,Imports", module+"/...")
+	var stderr bytes.Buffer
+	cmd.Stderr = &stderr
+	out, err := cmd.Output()
+	if err != nil {
+		t.Fatalf("go list: %v\n%s", err, stderr.Bytes())
+	}
+	var pkgs []pkg
+	for dec := json.NewDecoder(bytes.NewReader(out)); ; {
+		var p pkg
+		err := dec.Decode(&p)
+		if errors.Is(err, io.EOF) {
+			return pkgs
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		pkgs = append(pkgs, p)
+	}
+}
