@@ -1,0 +1,128 @@
+package sandbox
+
+import (
+	"cmp"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+
+	"github.com/twmb/franz-go/pkg/kmsg"
+)
+
+// Configuration that Kafka has and kfake does not. The gateway answers for it
+// in DescribeConfigs, AlterConfigs and IncrementalAlterConfigs.
+
+// extraGroupConfigs are the GROUP configs of the share plane that kfake refuses
+// as unknown, with their defaults.
+var extraGroupConfigs = map[string]struct {
+	kind         kmsg.ConfigType
+	defaultValue string
+}{
+	"share.renew.acknowledge.enable": {kmsg.ConfigTypeBoolean, "true"}, // KIP-1222
+}
+
+// extraConfigs holds the values of configs that kfake does not know.
+type extraConfigs struct {
+	mu     sync.Mutex
+	groups map[string]map[string]string // by group ID, then by name
+	save   func(map[string]map[string]string) error
+}
+
+func (e *extraConfigs) group(group, name string) (string, bool) {
+	c, ok := extraGroupConfigs[name]
+	if !ok {
+		return "", false
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return cmp.Or(e.groups[group][name], c.defaultValue), true
+}
+
+// brokerDefaults are broker configs that kfake has no default for.
+var brokerDefaults = map[string]string{
+	"group.share.max.record.lock.duration.ms":                     "60000",
+	"group.share.min.record.lock.duration.ms":                     "15000",
+	"share.coordinator.snapshot.update.records.per.snapshot":      "500",
+	"share.coordinator.state.topic.num.partitions":                strconv.Itoa(defaultStatePartitions),
+	"socket.request.max.bytes":                                    strconv.Itoa(maxFrameBytes),
+	"transaction.abort.timed.out.transaction.cleanup.interval.ms": "10000",
+}
+
+func (e *extraConfigs) brokerDefault(name string) string { return brokerDefaults[name] }
+
+// alter applies the operations on extra configs of a group. It returns false if
+// one of them is not valid, and then changes nothing.
+func (e *extraConfigs) alter(group string, ops []kmsg.IncrementalAlterConfigsRequestResourceConfig, validateOnly bool) (bool, error) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	values := maps.Clone(e.groups[group])
+	if values == nil {
+		values = make(map[string]string)
+	}
+	for _, op := range ops {
+		switch op.Op {
+		case kmsg.IncrementalAlterConfigOpSet:
+			if op.Value == nil || !validExtraConfig(op.Name, *op.Value) {
+				return false, nil
+			}
+			values[op.Name] = strings.ToLower(*op.Value)
+		case kmsg.IncrementalAlterConfigOpDelete:
+			delete(values, op.Name)
+		default:
+			return false, nil
+		}
+	}
+	if validateOnly {
+		return true, nil
+	}
+	groups := maps.Clone(e.groups)
+	if groups == nil {
+		groups = make(map[string]map[string]string)
+	}
+	groups[group] = values
+	if len(values) == 0 {
+		delete(groups, group)
+	}
+	if e.save != nil {
+		if err := e.save(groups); err != nil {
+			return false, err
+		}
+	}
+	e.groups = groups
+	return true, nil
+}
+
+func validExtraConfig(name, value string) bool {
+	switch extraGroupConfigs[name].kind {
+	case kmsg.ConfigTypeBoolean:
+		return strings.EqualFold(value, "true") || strings.EqualFold(value, "false")
+	default:
+		return false
+	}
+}
+
+// describe returns the extra configs of a group, those in names only unless nil.
+func (e *extraConfigs) describe(group string, names []string) []kmsg.DescribeConfigsResponseResourceConfig {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	var configs []kmsg.DescribeConfigsResponseResourceConfig
+	for _, name := range sortedKeys(extraGroupConfigs) {
+		if names != nil && !slices.Contains(names, name) {
+			continue
+		}
+		c := kmsg.NewDescribeConfigsResponseResourceConfig()
+		c.Name, c.ConfigType = name, extraGroupConfigs[name].kind
+		value, set := e.groups[group][name]
+		c.Source, c.IsDefault = kmsg.ConfigSourceGroupConfig, !set
+		if !set {
+			value, c.Source = extraGroupConfigs[name].defaultValue, kmsg.ConfigSourceDefaultConfig
+		}
+		c.Value = kmsg.StringPtr(value)
+		configs = append(configs, c)
+	}
+	return configs
+}
+
+func sortedKeys[V any](m map[string]V) []string { return slices.Sorted(maps.Keys(m)) }

@@ -1,0 +1,209 @@
+package sandbox
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kmsg"
+)
+
+// Topics: what a broker checks and kfake does not, the internal topic, and the
+// configs that kfake does not know.
+
+// maxNewPartitions is how many partitions one request may create, as in Kafka.
+const maxNewPartitions = 10_000
+
+func (c *gatewayConn) handleCreateTopics(r *request, req *kmsg.CreateTopicsRequest) error {
+	var total int64
+	for i := range req.Topics {
+		total += max(int64(req.Topics[i].NumPartitions), 1) + int64(len(req.Topics[i].ReplicaAssignment))
+	}
+	var own []kmsg.CreateTopicsResponseTopic
+	req.Topics = slices.DeleteFunc(req.Topics, func(t kmsg.CreateTopicsRequestTopic) bool {
+		code, why := checkNewTopic(&t)
+		if total > maxNewPartitions {
+			code, why = kerr.PolicyViolation.Code, fmt.Sprintf("more than %d partitions in one request", maxNewPartitions)
+		}
+		if code == 0 {
+			return false
+		}
+		rt := kmsg.NewCreateTopicsResponseTopic()
+		rt.Topic, rt.ErrorCode, rt.ErrorMessage = t.Topic, code, &why
+		rt.NumPartitions, rt.ReplicationFactor = -1, -1
+		own = append(own, rt)
+		return true
+	})
+	return passRest(c, r, req, len(req.Topics) > 0, own == nil, func(resp *kmsg.CreateTopicsResponse) {
+		resp.Topics = append(resp.Topics, own...)
+	})
+}
+
+func checkNewTopic(t *kmsg.CreateTopicsRequestTopic) (code int16, why string) {
+	assigned := len(t.ReplicaAssignment) > 0
+	switch {
+	case !validTopicName(t.Topic):
+		return kerr.InvalidTopicException.Code, "a topic name has 1 to 249 of the characters a-z, A-Z, 0-9, '.', '_' and '-', and is not '.' or '..'"
+	case !assigned && (t.NumPartitions == 0 || t.NumPartitions < -1):
+		return kerr.InvalidPartitions.Code, fmt.Sprintf("%d partitions: give at least 1, or -1 for the default", t.NumPartitions)
+	case !assigned && (t.ReplicationFactor == 0 || t.ReplicationFactor < -1):
+		return kerr.InvalidReplicationFactor.Code, fmt.Sprintf("replication factor %d: give at least 1, or -1 for the default", t.ReplicationFactor)
+	}
+	return 0, ""
+}
+
+func (c *gatewayConn) handleCreatePartitions(r *request, req *kmsg.CreatePartitionsRequest) error {
+	var total int64
+	for i := range req.Topics {
+		have, _ := c.g.kafka.topicByName(req.Topics[i].Topic)
+		total += max(int64(req.Topics[i].Count)-int64(have.partitions), 0)
+	}
+	var own []kmsg.CreatePartitionsResponseTopic
+	req.Topics = slices.DeleteFunc(req.Topics, func(t kmsg.CreatePartitionsRequestTopic) bool {
+		var why string
+		switch {
+		case t.Topic == stateTopic:
+			why = "the number of partitions of " + stateTopic + " decides where state is found, and cannot change"
+		case total > maxNewPartitions:
+			why = fmt.Sprintf("more than %d partitions in one request", maxNewPartitions)
+		default:
+			return false
+		}
+		rt := kmsg.NewCreatePartitionsResponseTopic()
+		rt.Topic, rt.ErrorCode, rt.ErrorMessage = t.Topic, kerr.PolicyViolation.Code, &why
+		own = append(own, rt)
+		return true
+	})
+	if own == nil {
+		return c.passThen(r, c.g.kafka.invalidateTopics)
+	}
+	return passRest(c, r, req, len(req.Topics) > 0, false, func(resp *kmsg.CreatePartitionsResponse) {
+		c.g.kafka.invalidateTopics()
+		resp.Topics = append(resp.Topics, own...)
+	})
+}
+
+func (c *gatewayConn) handleDeleteTopics(r *request, req *kmsg.DeleteTopicsRequest) error {
+	var own []kmsg.DeleteTopicsResponseTopic
+	refuse := func(name *string, id [16]byte) bool {
+		if (name == nil || *name != stateTopic) && id != c.g.stateTopicID {
+			return false
+		}
+		rt := kmsg.NewDeleteTopicsResponseTopic()
+		rt.Topic, rt.TopicID, rt.ErrorCode = name, id, kerr.PolicyViolation.Code
+		rt.ErrorMessage = kmsg.StringPtr("the sandbox does not work without " + stateTopic)
+		own = append(own, rt)
+		return true
+	}
+	req.TopicNames = slices.DeleteFunc(req.TopicNames, func(name string) bool { return refuse(&name, [16]byte{}) })
+	req.Topics = slices.DeleteFunc(req.Topics, func(t kmsg.DeleteTopicsRequestTopic) bool { return refuse(t.Topic, t.TopicID) })
+	if own == nil {
+		return c.passThen(r, c.g.kafka.invalidateTopics)
+	}
+	return passRest(c, r, req, len(req.TopicNames)+len(req.Topics) > 0, false, func(resp *kmsg.DeleteTopicsResponse) {
+		c.g.kafka.invalidateTopics()
+		resp.Topics = append(resp.Topics, own...)
+	})
+}
+
+func (c *gatewayConn) handleDeleteRecords(r *request, req *kmsg.DeleteRecordsRequest) error {
+	var own []kmsg.DeleteRecordsResponseTopic
+	req.Topics = slices.DeleteFunc(req.Topics, func(t kmsg.DeleteRecordsRequestTopic) bool {
+		if t.Topic != stateTopic {
+			return false
+		}
+		rt := kmsg.NewDeleteRecordsResponseTopic()
+		rt.Topic = t.Topic
+		for _, p := range t.Partitions {
+			rp := kmsg.NewDeleteRecordsResponseTopicPartition()
+			rp.Partition, rp.LowWatermark, rp.ErrorCode = p.Partition, -1, kerr.InvalidTopicException.Code
+			rt.Partitions = append(rt.Partitions, rp)
+		}
+		own = append(own, rt)
+		return true
+	})
+	return passRest(c, r, req, len(req.Topics) > 0, own == nil, func(resp *kmsg.DeleteRecordsResponse) {
+		resp.Topics = append(resp.Topics, own...)
+	})
+}
+
+// handleMetadata keeps kfake from creating topics with names it should refuse.
+func (c *gatewayConn) handleMetadata(r *request, req *kmsg.MetadataRequest) error {
+	if !c.g.autoCreate || !req.AllowAutoTopicCreation {
+		return c.pass(r)
+	}
+	bad := slices.ContainsFunc(req.Topics, func(t kmsg.MetadataRequestTopic) bool {
+		return t.Topic != nil && !validTopicName(*t.Topic)
+	})
+	if !bad {
+		return c.pass(r)
+	}
+	req.AllowAutoTopicCreation = false
+	return c.exchange(r, req, appendRequest(nil, r, req), c.answer(r))
+}
+
+// Configs
+
+func (c *gatewayConn) handleDescribeConfigs(r *request, req *kmsg.DescribeConfigsRequest) error {
+	if !slices.ContainsFunc(req.Resources, func(rr kmsg.DescribeConfigsRequestResource) bool {
+		return rr.ResourceType == kmsg.ConfigResourceTypeGroupConfig
+	}) {
+		return c.pass(r)
+	}
+	names := make(map[string][]string, len(req.Resources))
+	for _, rr := range req.Resources {
+		if rr.ResourceType == kmsg.ConfigResourceTypeGroupConfig {
+			names[rr.ResourceName] = rr.ConfigNames
+		}
+	}
+	return c.exchange(r, req, r.frame, func(resp kmsg.Response) error {
+		described := resp.(*kmsg.DescribeConfigsResponse)
+		for i := range described.Resources {
+			rr := &described.Resources[i]
+			if rr.ResourceType == kmsg.ConfigResourceTypeGroupConfig && rr.ErrorCode == 0 {
+				rr.Configs = append(rr.Configs, c.g.kafka.configs.extra.describe(rr.ResourceName, names[rr.ResourceName])...)
+			}
+		}
+		return c.respond(r, described)
+	})
+}
+
+// handleIncrementalAlterConfigs serves the configs of a group that kfake does
+// not know. A resource with both kinds is first checked by kfake alone.
+func (c *gatewayConn) handleIncrementalAlterConfigs(r *request, req *kmsg.IncrementalAlterConfigsRequest) error {
+	extra := make(map[string][]kmsg.IncrementalAlterConfigsRequestResourceConfig)
+	for i := range req.Resources {
+		rr := &req.Resources[i]
+		if rr.ResourceType != kmsg.ConfigResourceTypeGroupConfig {
+			continue
+		}
+		rr.Configs = slices.DeleteFunc(rr.Configs, func(rc kmsg.IncrementalAlterConfigsRequestResourceConfig) bool {
+			_, ours := extraGroupConfigs[rc.Name]
+			if ours {
+				extra[rr.ResourceName] = append(extra[rr.ResourceName], rc)
+			}
+			return ours
+		})
+	}
+	if len(extra) == 0 {
+		return c.passThen(r, c.g.kafka.invalidateConfigs)
+	}
+	return c.exchange(r, req, appendRequest(nil, r, req), func(resp kmsg.Response) error {
+		altered := resp.(*kmsg.IncrementalAlterConfigsResponse)
+		for i := range altered.Resources {
+			rr := &altered.Resources[i]
+			ops := extra[rr.ResourceName]
+			if rr.ResourceType != kmsg.ConfigResourceTypeGroupConfig || rr.ErrorCode != 0 || len(ops) == 0 {
+				continue
+			}
+			switch valid, err := c.g.kafka.configs.extra.alter(rr.ResourceName, ops, req.ValidateOnly); {
+			case err != nil:
+				rr.ErrorCode, rr.ErrorMessage = kerr.UnknownServerError.Code, kmsg.StringPtr(err.Error())
+			case !valid:
+				rr.ErrorCode = kerr.InvalidConfig.Code
+			}
+		}
+		c.g.kafka.invalidateConfigs()
+		return c.respond(r, altered)
+	})
+}
