@@ -108,6 +108,7 @@ func (c *Client) NewKgo(opts ...kgo.Opt) (*kgo.Client, error) {
 	base := []kgo.Opt{
 		kgo.SeedBrokers(c.cfg.BootstrapServers...),
 		kgo.ClientID(c.cfg.ClientID),
+		kgo.SoftwareNameAndVersion(softwareName, softwareVersion),
 		kgo.DialTimeout(c.cfg.DialTimeout),
 		kgo.ConnIdleTimeout(connIdleTimeout),
 		kgo.MaxVersions(maxVersions()),

@@ -83,6 +83,9 @@ func Detect(brokers []BrokerVersions, override string) Support {
 			s.Verdict, s.Dialect = Mixed, wire.Dialect{}
 		}
 	}
+	if s.Verdict == Unknown && len(s.Brokers) > 0 {
+		s.Reason += "; " + s.Brokers[0].Reason
+	}
 	if s.Verdict == Mixed {
 		parts := make([]string, 0, len(s.Brokers))
 		for _, b := range s.Brokers {

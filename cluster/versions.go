@@ -41,6 +41,12 @@ type BrokerVersions struct {
 // whose minimum level is 0.
 const apiVersionsWithZeroMin = 4
 
+// What brokers are told of the software that asks.
+const (
+	softwareName    = "kshare"
+	softwareVersion = "1"
+)
+
 func newBrokerVersions(resp *kmsg.ApiVersionsResponse) BrokerVersions {
 	v := BrokerVersions{
 		Keys:           make(map[int16]VersionRange, len(resp.ApiKeys)),
@@ -87,6 +93,8 @@ func (c *Client) BrokerVersions(ctx context.Context) ([]BrokerVersions, error) {
 
 func (c *Client) askVersions(ctx context.Context, node int32) (BrokerVersions, error) {
 	req := kmsg.NewPtrApiVersionsRequest()
+	// A broker refuses v3 and later without both (KIP-511).
+	req.ClientSoftwareName, req.ClientSoftwareVersion = softwareName, softwareVersion
 	kresp, err := c.kgo.Broker(int(node)).RetriableRequest(ctx, req)
 	if err != nil {
 		return BrokerVersions{}, &Error{Op: "read ApiVersions", Broker: node, Err: err}
