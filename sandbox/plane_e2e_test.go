@@ -268,20 +268,27 @@ func (e *shareE2E) wantStates(partition int32, want ...string) {
 	}
 }
 
-// awaitStates waits until a share-partition consists of these ranges.
-func (e *shareE2E) awaitStates(partition int32, want ...string) {
-	e.t.Helper()
+// await waits until cond holds, which nothing tells of.
+func (e *shareE2E) await(cond func() bool) bool {
 	ctx, cancel := context.WithTimeout(e.t.Context(), 30*time.Second)
 	defer cancel()
 	tick := time.NewTicker(5 * time.Millisecond)
 	defer tick.Stop()
-	for !slices.Equal(e.states(partition), want) {
+	for !cond() {
 		select {
 		case <-tick.C:
 		case <-ctx.Done():
-			e.wantStates(partition, want...)
+			return false
 		}
 	}
+	return true
+}
+
+// awaitStates waits until a share-partition consists of these ranges.
+func (e *shareE2E) awaitStates(partition int32, want ...string) {
+	e.t.Helper()
+	e.await(func() bool { return slices.Equal(e.states(partition), want) })
+	e.wantStates(partition, want...)
 }
 
 func (e *shareE2E) wantCode(got int16, want *kerr.Error) {
