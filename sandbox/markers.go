@@ -31,8 +31,10 @@ import (
 // matches nothing does nothing, so that it may come twice.
 
 const (
-	// markerRetry is the pause before a marker is applied again.
-	markerRetry = 100 * time.Millisecond
+	// markerRetry is the first pause before a marker is applied again, and
+	// markerRetryMost the longest: each is twice the one before.
+	markerRetry     = 100 * time.Millisecond
+	markerRetryMost = 10 * time.Second
 	// watchFirst is when a transaction is first looked at. Most have ended by
 	// then, and cost nothing.
 	watchFirst = time.Second
@@ -186,7 +188,7 @@ func (p *plane) transactionEnded(_ context.Context, transactionalID string, prod
 		return
 	}
 	p.unwatchTransaction(transactionalID, producerID, matches)
-	p.resolve(producerID, matches, commit)
+	p.resolve(producerID, matches, commit, markerRetry)
 }
 
 // markerMatch returns which staged epochs a marker ends; false if the marker has
@@ -208,8 +210,9 @@ func (p *plane) transactionUnresolved(transactionalID string) {
 	p.unwatchTransaction(transactionalID, -1, func(int16) bool { return true })
 }
 
-// resolve ends what a producer staged with epochs that match.
-func (p *plane) resolve(producerID int64, matches func(int16) bool, commit bool) {
+// resolve ends what a producer staged with epochs that match; what it cannot, it
+// tries again after a pause.
+func (p *plane) resolve(producerID int64, matches func(int16) bool, commit bool, pause time.Duration) {
 	var ops []*operation
 	again := false
 	for _, key := range p.txns.keys(producerID) {
@@ -241,7 +244,7 @@ func (p *plane) resolve(producerID int64, matches func(int16) bool, commit bool)
 		p.end(o.lp, true)
 	}
 	if again {
-		p.after(markerRetry, func() { p.resolve(producerID, matches, commit) })
+		p.after(pause, func() { p.resolve(producerID, matches, commit, min(2*pause, markerRetryMost)) })
 	}
 }
 
@@ -387,7 +390,7 @@ func (p *plane) resume(ctx context.Context) error {
 	}
 	for o := range staged {
 		p.cfg.logf("producer %d, epoch %d: its transaction is gone, what it staged is aborted", o.producerID, o.producerEpoch)
-		p.resolve(o.producerID, func(epoch int16) bool { return epoch == o.producerEpoch }, false)
+		p.resolve(o.producerID, func(epoch int16) bool { return epoch == o.producerEpoch }, false, markerRetry)
 	}
 	return nil
 }

@@ -36,7 +36,13 @@ type fakeTopic struct {
 type fakePartition struct {
 	partitionInfo
 	batches []fakeBatch
-	aborted []abortedTxn
+	aborted []fakeAborted
+}
+
+// fakeAborted is an aborted transaction, and the offset of its end marker.
+type fakeAborted struct {
+	abortedTxn
+	marker int64
 }
 
 type fakeBatch struct {
@@ -193,7 +199,11 @@ func (k *fakeKafka) fetch(_ context.Context, topic string, partition int32, offs
 	end := p.highWatermark
 	if readCommitted {
 		end = p.lastStableOffset
-		f.aborted = slices.Clone(p.aborted)
+		for _, a := range p.aborted {
+			if a.marker >= offset {
+				f.aborted = append(f.aborted, a.abortedTxn)
+			}
+		}
 	}
 	for _, b := range p.batches {
 		if b.last < offset {

@@ -107,7 +107,26 @@ func hideUncommitted(batches []logBatch, aborted []abortedTxn) {
 
 // covers reports whether the window holds what follows offset.
 func (w *logWindow) covers(offset int64) bool {
-	return w != nil && len(w.batches) > 0 && w.from <= offset && offset <= w.batches[len(w.batches)-1].last
+	return w.from <= offset && offset < w.next()
+}
+
+// next returns the offset that follows the window.
+func (w *logWindow) next() int64 {
+	if len(w.batches) == 0 {
+		return w.from
+	}
+	return w.batches[len(w.batches)-1].last + 1
+}
+
+// size returns how many bytes the window has from offset on; it may be nil.
+func (w *logWindow) size(offset int64) int {
+	if w == nil {
+		return 0
+	}
+	if b := w.at(offset, 1); len(b) > 0 {
+		return len(w.records) - b[0].pos
+	}
+	return 0
 }
 
 // at returns the batches from the one that holds offset, or the first after it,

@@ -307,11 +307,11 @@ func (f *shareFetch) acquire(ctx context.Context, t *fetchTarget, maxRecords, ma
 	}
 	defer func() { <-lp.read }()
 	for {
-		from, code := f.fetchOffset(ctx, t)
+		from, end, code := f.fetchOffset(ctx, t)
 		if code != 0 || from < 0 {
 			return acquired{}, code
 		}
-		batches, code := f.readLog(ctx, t, from, maxBytes)
+		batches, code := f.readLog(ctx, t, from, end, maxBytes)
 		if code != 0 || len(batches) == 0 {
 			return acquired{}, code
 		}
@@ -323,37 +323,31 @@ func (f *shareFetch) acquire(ctx context.Context, t *fetchTarget, maxRecords, ma
 }
 
 // fetchOffset returns the offset from which records can be acquired, -1 if none
-// can.
-func (f *shareFetch) fetchOffset(ctx context.Context, t *fetchTarget) (int64, int16) {
+// can, and where the log ends for this fetch.
+func (f *shareFetch) fetchOffset(ctx context.Context, t *fetchTarget) (from, end int64, code int16) {
 	lp := t.lp
 	info, ok := f.p.k.partition(t.topic, t.partition)
 	switch {
 	case !ok:
-		return -1, kerr.UnknownTopicOrPartition.Code
+		return -1, 0, kerr.UnknownTopicOrPartition.Code
 	case info.leader != f.c.broker || info.leaderEpoch != lp.leaderEpoch:
-		return -1, kerr.NotLeaderForPartition.Code
+		return -1, 0, kerr.NotLeaderForPartition.Code
 	}
 	from, start, code := f.next(lp)
-	if code != 0 {
-		return -1, code
-	}
-	if start < info.logStartOffset {
+	if code == 0 && start < info.logStartOffset {
 		// Records were deleted from the log: there is nothing to deliver.
-		if code := f.p.truncate(ctx, lp, info.logStartOffset); code != 0 {
-			return -1, code
-		}
-		if from, _, code = f.next(lp); code != 0 {
-			return -1, code
+		if code = f.p.truncate(ctx, lp, info.logStartOffset); code == 0 {
+			from, _, code = f.next(lp)
 		}
 	}
-	end := info.highWatermark
+	end = info.highWatermark
 	if f.committed {
 		end = info.lastStableOffset
 	}
-	if from >= end {
-		return -1, 0
+	if code != 0 || from >= end {
+		return -1, end, code
 	}
-	return from, 0
+	return from, end, 0
 }
 
 // next returns where lp can acquire next, -1 if its record locks are used up,
@@ -386,10 +380,11 @@ func (p *plane) truncate(ctx context.Context, lp *leaderPartition, logStart int6
 	return o.code
 }
 
-// readLog returns batches from offset on, from the window of lp or the log.
-func (f *shareFetch) readLog(ctx context.Context, t *fetchTarget, offset int64, maxBytes int) ([]logBatch, int16) {
+// readLog returns batches from offset on, from the window of lp or the log,
+// which goes on to end.
+func (f *shareFetch) readLog(ctx context.Context, t *fetchTarget, offset, end int64, maxBytes int) ([]logBatch, int16) {
 	lp := t.lp
-	if lp.window == nil || lp.window.committed != f.committed || !lp.window.covers(offset) {
+	if w := lp.window; w == nil || w.committed != f.committed || !w.covers(offset) || w.next() < end && w.size(offset) < min(f.minBytes, maxBytes, logReadBytes) {
 		got, err := f.p.k.fetch(ctx, t.topic, t.partition, offset, logReadBytes, f.committed)
 		if err != nil {
 			lp.window = nil
@@ -465,7 +460,7 @@ func (f *shareFetch) take(ctx context.Context, t *fetchTarget, from int64, batch
 	}
 	got.records = lp.window.bytes(batches, got.ranges)
 	got.ranges = splitRanges(got.ranges, batches, f.batchSize)
-	if next > lp.window.batches[len(lp.window.batches)-1].last {
+	if next >= lp.window.next() {
 		lp.window = nil // used up
 	}
 	return got, false, 0
@@ -481,12 +476,12 @@ func (f *shareFetch) available(ctx context.Context, targets []*fetchTarget) int 
 		case <-ctx.Done():
 			return size
 		}
-		if from, code := f.fetchOffset(ctx, t); code == 0 && from >= 0 {
-			batches, _ := f.readLog(ctx, t, from, f.maxBytes)
-			for _, b := range batches {
-				size += b.size
-			}
-		} else if code != 0 {
+		from, end, code := f.fetchOffset(ctx, t)
+		if code == 0 && from >= 0 {
+			_, code = f.readLog(ctx, t, from, end, f.maxBytes)
+			size += t.lp.window.size(from)
+		}
+		if code != 0 {
 			size = f.maxBytes // an error is worth an answer
 		}
 		<-t.lp.read
