@@ -46,6 +46,7 @@ type config struct {
 	clusterID       string
 	logf            func(format string, args ...any)
 	listen          func(network, address string) (net.Listener, error)
+	wrapPlane       func(sharePlane) sharePlane // of tests; nil: none
 }
 
 func newConfig(opts []Option) (config, error) {

@@ -308,6 +308,9 @@ func (s *Sandbox) startPlane(ctx context.Context, b build) error {
 	if s.plane, err = newSharePlane(ctx, s.kafka, s.cfg, features.txnAcksEnabled); err != nil {
 		return err
 	}
+	if s.cfg.wrapPlane != nil {
+		s.plane = s.cfg.wrapPlane(s.plane)
+	}
 	s.gateway.plane = s.plane
 	return nil
 }

@@ -2,7 +2,10 @@ package sandbox
 
 import (
 	"context"
+	"encoding/binary"
 	"fmt"
+	"hash/crc32"
+	"strconv"
 	"testing"
 	"time"
 
@@ -78,4 +81,11 @@ func TestClientThroughGateway(t *testing.T) {
 			t.Errorf("value %q came %d times", v, n)
 		}
 	}
+}
+
+func fmtPort(port int32) string { return strconv.Itoa(int(port)) }
+
+// sealBatch sets the CRC of a batch that was changed.
+func sealBatch(b []byte) {
+	binary.BigEndian.PutUint32(b[17:], crc32.Checksum(b[batchCRCStart:], castagnoli))
 }

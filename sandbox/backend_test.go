@@ -1,0 +1,284 @@
+package sandbox
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
+)
+
+func TestStateRoundTrip(t *testing.T) {
+	s := startSandbox(t, WithStatePartitions(5))
+	ctx := testContext(t)
+	at := time.UnixMilli(1_800_000_000_000)
+	var want []stateRecord
+	for i := range 200 {
+		r := stateRecord{
+			partition: int32(i % 5), key: fmt.Appendf(nil, "key %d", i), timestamp: at.Add(time.Duration(i) * time.Millisecond),
+		}
+		if i%7 != 0 { // the others are tombstones
+			r.value = bytes.Repeat([]byte{byte(i)}, i*100)
+		}
+		want = append(want, r)
+	}
+	for chunk := range slices.Chunk(want, 60) {
+		if err := s.kafka.appendState(ctx, chunk); err != nil {
+			t.Fatal(err)
+		}
+	}
+	c := dialCoordinator(t, s, "txn")
+	producerID, epoch := c.init(t)
+	c.register(t, producerID, epoch, 2)
+	c.end(t, 4, producerID, epoch, true)
+
+	got := make(map[int32][]stateRecord)
+	if err := s.kafka.readState(ctx, func(r stateRecord) error { got[r.partition] = append(got[r.partition], r); return nil }); err != nil {
+		t.Fatal(err)
+	}
+	for p := range int32(5) {
+		records := got[p]
+		if p == 2 {
+			last := records[len(records)-1]
+			if !last.marker || !last.commit || last.producerID != producerID || last.producerEpoch != epoch || last.key != nil {
+				t.Errorf("end marker %+v", last)
+			}
+			records = records[:len(records)-1]
+		}
+		i := 0
+		for _, w := range want {
+			if w.partition != p {
+				continue
+			}
+			if i >= len(records) {
+				t.Fatalf("partition %d has %d records", p, len(records))
+			}
+			r := records[i]
+			if !bytes.Equal(r.key, w.key) || !bytes.Equal(r.value, w.value) || (r.value == nil) != (w.value == nil) || !r.timestamp.Equal(w.timestamp) || r.marker {
+				t.Fatalf("partition %d, record %d: key %q, %d bytes of value at %v; want %q, %d, %v", p, i, r.key, len(r.value), r.timestamp, w.key, len(w.value), w.timestamp)
+			}
+			i++
+		}
+		if i != len(records) {
+			t.Errorf("partition %d has %d records, want %d", p, len(records), i)
+		}
+	}
+
+	stop := errors.New("stop")
+	if err := s.kafka.readState(ctx, func(stateRecord) error { return stop }); !errors.Is(err, stop) {
+		t.Errorf("readState = %v, want the error of the callback", err)
+	}
+	if err := s.kafka.appendState(ctx, []stateRecord{{partition: 99}}); !errors.Is(err, kerr.UnknownTopicOrPartition) {
+		t.Errorf("append to partition 99 of 5: %v", err)
+	}
+	canceled, cancel := context.WithCancel(ctx)
+	cancel()
+	if err := s.kafka.appendState(canceled, want[:1]); !errors.Is(err, context.Canceled) {
+		t.Errorf("append with a canceled context: %v", err)
+	}
+}
+
+// Large states are written as several batches, in order.
+func TestStateBatchesAreBounded(t *testing.T) {
+	var records []stateRecord
+	for i := range 40 {
+		records = append(records, stateRecord{key: []byte{byte(i)}, value: make([]byte, 100<<10), timestamp: time.Unix(1, 0)})
+	}
+	batches := stateBatches(records)
+	if len(batches) < 2 {
+		t.Fatalf("%d batches", len(batches))
+	}
+	var next byte
+	for _, b := range batches {
+		if len(b) > 1<<20 {
+			t.Errorf("a batch of %d bytes", len(b))
+		}
+		if _, err := eachStateRecord(b, 0, 0, func(r stateRecord) error {
+			if r.key[0] != next {
+				return fmt.Errorf("record %d where %d was awaited", r.key[0], next)
+			}
+			next++
+			return nil
+		}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if next != 40 {
+		t.Errorf("%d records, want 40", next)
+	}
+}
+
+func TestBackendFetch(t *testing.T) {
+	s := startSandbox(t, WithTopics(Topic{Name: "t", Partitions: 1}))
+	ctx := testContext(t)
+	cl := newTestClient(t, s, kgo.TransactionalID("txn"))
+	if err := cl.BeginTransaction(); err != nil {
+		t.Fatal(err)
+	}
+	produceValues(t, cl, "t", 3)
+
+	for _, committed := range []bool{false, true} {
+		f, err := s.kafka.fetch(ctx, "t", 0, 0, 1<<20, committed)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if (len(f.records) == 0) != committed || f.highWatermark != 3 || f.lastStableOffset != 0 {
+			t.Errorf("open transaction, committed only %v: %d bytes, %+v", committed, len(f.records), f.partitionInfo)
+		}
+	}
+	if err := cl.EndTransaction(ctx, kgo.TryAbort); err != nil {
+		t.Fatal(err)
+	}
+	f, err := s.kafka.fetch(ctx, "t", 0, 0, 1<<20, true)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(f.records) == 0 || len(f.aborted) != 1 || f.aborted[0].firstOffset != 0 || f.lastStableOffset != 4 {
+		t.Errorf("aborted transaction: %d bytes, %+v", len(f.records), f)
+	}
+	again, err := s.kafka.fetch(ctx, "t", 0, 0, 1<<20, true)
+	if err != nil || !bytes.Equal(again.records, f.records) {
+		t.Errorf("a second fetch differs, %v", err)
+	}
+	again.records[0]++ // shares nothing with the first
+	if bytes.Equal(again.records, f.records) {
+		t.Error("two fetches share their bytes")
+	}
+	if f, err := s.kafka.fetch(ctx, "t", 0, 4, 1<<20, false); err != nil || len(f.records) != 0 {
+		t.Errorf("at the end: %d bytes, %v", len(f.records), err)
+	}
+	if _, err := s.kafka.fetch(ctx, "t", 0, 5, 1<<20, false); !errors.Is(err, kerr.OffsetOutOfRange) {
+		t.Errorf("past the end: %v", err)
+	}
+	if _, err := s.kafka.fetch(ctx, "none", 0, 0, 1<<20, false); !errors.Is(err, kerr.UnknownTopicOrPartition) {
+		t.Errorf("no such topic: %v", err)
+	}
+}
+
+func TestOffsetForTime(t *testing.T) {
+	s := startSandbox(t, WithTopics(Topic{Name: "t", Partitions: 1}))
+	ctx := testContext(t)
+	cl := newTestClient(t, s)
+	base := time.UnixMilli(1_700_000_000_000)
+	for i := range 5 {
+		if err := cl.ProduceSync(ctx, &kgo.Record{Topic: "t", Timestamp: base.Add(time.Duration(i) * time.Hour)}).FirstErr(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, tt := range []struct {
+		at   time.Time
+		want int64
+	}{
+		{time.Time{}, 0}, {base, 0}, {base.Add(time.Millisecond), 1}, {base.Add(2 * time.Hour), 2}, {base.Add(24 * time.Hour), -1},
+	} {
+		if got, err := s.kafka.offsetForTime(ctx, "t", 0, tt.at); err != nil || got != tt.want {
+			t.Errorf("offset for %v: %d, %v; want %d", tt.at, got, err, tt.want)
+		}
+	}
+}
+
+// alterGroup sets configs of a group through the gateway.
+func alterGroup(t testing.TB, s *Sandbox, group string, configs map[string]string) {
+	t.Helper()
+	if code := alterGroupCode(t, s, group, configs); code != 0 {
+		t.Fatalf("alter %v of group %s: code %d", configs, group, code)
+	}
+}
+
+func alterGroupCode(t testing.TB, s *Sandbox, group string, configs map[string]string) int16 {
+	t.Helper()
+	req := kmsg.NewPtrIncrementalAlterConfigsRequest()
+	req.Version = 1
+	rr := kmsg.NewIncrementalAlterConfigsRequestResource()
+	rr.ResourceType, rr.ResourceName = kmsg.ConfigResourceTypeGroupConfig, group
+	for _, name := range sortedKeys(configs) {
+		rc := kmsg.NewIncrementalAlterConfigsRequestResourceConfig()
+		rc.Name, rc.Value = name, kmsg.StringPtr(configs[name])
+		rr.Configs = append(rr.Configs, rc)
+	}
+	req.Resources = append(req.Resources, rr)
+	return askGateway[*kmsg.IncrementalAlterConfigsResponse](t, dialRaw(t, s, 0), req).Resources[0].ErrorCode
+}
+
+func TestConfigs(t *testing.T) {
+	s := startSandbox(t, WithBrokerConfigs(map[string]string{"group.share.record.lock.duration.ms": "20000", "some.future.config": "x"}))
+	ctx := testContext(t)
+	want := func(group, name, value string) {
+		t.Helper()
+		if got := s.kafka.groupConfig(group, name); got != value {
+			t.Errorf("%s of group %q is %q, want %q", name, group, got, value)
+		}
+	}
+	want("g", "share.record.lock.duration.ms", "20000")
+	want("g", "share.session.timeout.ms", "45000")
+	want("g", "share.renew.acknowledge.enable", "true")
+	want("g", "no.such.config", "")
+	if got := s.kafka.brokerConfig("some.future.config"); got != "x" {
+		t.Errorf("a broker config that kfake does not know is %q", got)
+	}
+	if got := s.kafka.brokerConfig("transaction.max.timeout.ms"); got != "900000" {
+		t.Errorf("transaction.max.timeout.ms is %q", got)
+	}
+
+	alterGroup(t, s, "g", map[string]string{"share.record.lock.duration.ms": "31000", "share.renew.acknowledge.enable": "FALSE"})
+	want("g", "share.record.lock.duration.ms", "31000")
+	want("g", "share.renew.acknowledge.enable", "false")
+	want("other", "share.record.lock.duration.ms", "20000")
+	want("other", "share.renew.acknowledge.enable", "true")
+
+	if code := alterGroupCode(t, s, "g", map[string]string{"share.renew.acknowledge.enable": "perhaps"}); code != kerr.InvalidConfig.Code {
+		t.Errorf("a boolean that is none: code %d", code)
+	}
+	if code := alterGroupCode(t, s, "g", map[string]string{"no.such.config": "1", "share.renew.acknowledge.enable": "true"}); code != kerr.InvalidConfig.Code {
+		t.Errorf("an unknown config: code %d", code)
+	}
+	want("g", "share.renew.acknowledge.enable", "false") // nothing of a refused request is kept
+
+	adm := kadm.NewClient(newTestClient(t, s))
+	describe := kmsg.NewPtrDescribeConfigsRequest()
+	describe.Version = 4
+	rr := kmsg.NewDescribeConfigsRequestResource()
+	rr.ResourceType, rr.ResourceName = kmsg.ConfigResourceTypeGroupConfig, "g"
+	describe.Resources = append(describe.Resources, rr)
+	values := make(map[string]string)
+	for _, c := range askGateway[*kmsg.DescribeConfigsResponse](t, dialRaw(t, s, 0), describe).Resources[0].Configs {
+		if c.Value != nil {
+			values[c.Name] = *c.Value
+		}
+	}
+	if values["share.renew.acknowledge.enable"] != "false" || values["share.record.lock.duration.ms"] != "31000" {
+		t.Errorf("described as %v", values)
+	}
+	if _, err := adm.AlterBrokerConfigs(ctx, []kadm.AlterConfig{{Op: kadm.SetConfig, Name: "group.share.record.lock.duration.ms", Value: kadm.StringPtr("25000")}}); err != nil {
+		t.Fatal(err)
+	}
+	want("other", "share.record.lock.duration.ms", "25000")
+}
+
+// After the close, nothing blocks.
+func TestBackendAfterClose(t *testing.T) {
+	s := startSandbox(t, WithTopics(Topic{Name: "t"}))
+	closeSandbox(t, s)
+	if _, ok := s.kafka.topicByName("new"); ok {
+		t.Error("found a topic")
+	}
+	if _, ok := s.kafka.partition("t", 0); ok {
+		t.Error("found a partition")
+	}
+	if n := s.kafka.coordinator("g"); n != -1 {
+		t.Errorf("coordinator %d", n)
+	}
+	if _, err := s.kafka.listTransactions(t.Context()); err == nil {
+		t.Error("listed transactions")
+	}
+	if got := s.kafka.groupConfig("g", "share.isolation.level"); got != "" {
+		t.Errorf("config %q", got)
+	}
+}
