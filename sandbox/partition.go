@@ -65,7 +65,7 @@ func newSharePartition(st shareState, d wire.Dialect) *sharePartition {
 
 // loaded is what a persisted batch says, from first on.
 func (p *sharePartition) loaded(b wire.StateBatch, first int64) partRange {
-	r := partRange{span: span{first, b.LastOffset}, state: b.DeliveryState, deliveryCount: b.DeliveryCount}
+	r := partRange{span{first, b.LastOffset}, partRecord{state: b.DeliveryState, deliveryCount: b.DeliveryCount}}
 	switch b.DeliveryState {
 	case wire.Available, wire.Acknowledged, wire.Archiving, wire.Archived:
 	case wire.TxPending:
@@ -146,18 +146,18 @@ func (p *sharePartition) acquire(now time.Time, memberID string, batches []span,
 		limit, end = maxRecords, p.endOffset()
 	}
 	a := &partAcquisition{p: p, holder: acquiredBy(memberID, now, lim), left: int64(limit), strict: strict}
-	for i, b := range batches {
+	behind := int64(math.MaxInt64) // the batch before
+	for _, b := range batches {
 		b.first, b.last = max(b.first, p.start), min(b.last, end)
 		if a.left <= 0 || b.first > end {
 			break
 		}
-		if i > 0 {
-			p.archiveUnread(span{batches[i-1].last + 1, b.first - 1})
-		}
+		p.archiveUnread(span{behind, b.first - 1})
 		if b.first <= b.last {
 			p.fill(b.first-1, wire.Archived)
 			a.take(b)
 		}
+		behind = b.last + 1
 	}
 	p.edit().advance()
 	return a.acquired
@@ -296,6 +296,6 @@ func (p *sharePartition) push(r partRange) {
 // fill extends the window to last with never delivered records in that state.
 func (p *sharePartition) fill(last int64, state wire.RecordState) {
 	if end := p.endOffset(); end < last {
-		p.push(partRange{span: span{end + 1, last}, state: state})
+		p.push(partRange{span{end + 1, last}, partRecord{state: state}})
 	}
 }

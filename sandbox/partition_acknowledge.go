@@ -2,6 +2,7 @@ package sandbox
 
 import (
 	"iter"
+	"slices"
 	"time"
 
 	"github.com/kshare/kshare/wire"
@@ -17,8 +18,8 @@ import (
 // RENEW where the group has it disabled.
 func (p *sharePartition) acknowledge(now time.Time, memberID string, acks []ackBatch, renewRequest bool, lim partitionLimits) (change, int16) {
 	e := p.edit()
-	if code := validAcks(acks, renewRequest, lim); code != 0 {
-		return e.fail(code)
+	if !validAcks(acks, renewRequest) {
+		return e.fail(partInvalidRequest)
 	}
 	renewed := acquiredBy(memberID, now, lim)
 	for _, b := range acks {
@@ -27,7 +28,7 @@ func (p *sharePartition) acknowledge(now time.Time, memberID string, acks []ackB
 		}
 		for t, s := range b.runs() {
 			for r := range p.pieces(s) {
-				if r.state != wire.Acquired || r.hold.memberID != memberID {
+				if r.state != wire.Acquired || r.hold.memberID != memberID || t == wire.Renew && !lim.renew {
 					return e.fail(partInvalidRecordState)
 				}
 				if t == wire.Renew {
@@ -44,27 +45,22 @@ func (p *sharePartition) acknowledge(now time.Time, memberID string, acks []ackB
 }
 
 // validAcks checks what can be told from a request alone.
-func validAcks(acks []ackBatch, renewRequest bool, lim partitionLimits) int16 {
+func validAcks(acks []ackBatch, renewRequest bool) bool {
+	last := wire.Reject
+	if renewRequest {
+		last = wire.Renew
+	}
 	next := int64(0)
-	renews := false
 	for _, b := range acks {
 		if b.first < next || !b.wellFormed() {
-			return partInvalidRequest
+			return false
+		}
+		if slices.Min(b.types) < int8(wire.Gap) || slices.Max(b.types) > int8(last) {
+			return false
 		}
 		next = b.last + 1
-		for _, t := range b.types {
-			switch t := wire.AcknowledgeType(t); {
-			case t == wire.Renew && renewRequest:
-				renews = true
-			case t < wire.Gap || t > wire.Reject:
-				return partInvalidRequest
-			}
-		}
 	}
-	if renews && !lim.renew {
-		return partInvalidRecordState
-	}
-	return 0
+	return true
 }
 
 // wellFormed reports whether b is a range with one type, or one for each offset.
@@ -124,8 +120,9 @@ func committed(t wire.AcknowledgeType, lim partitionLimits) wire.RecordState {
 		return wire.Acknowledged
 	case wire.Reject:
 		return rejected(lim)
+	default:
+		return wire.Archived
 	}
-	return wire.Archived
 }
 
 func rejected(lim partitionLimits) wire.RecordState {
@@ -195,7 +192,7 @@ func (p *sharePartition) archiveGaps(spans []span) change {
 			}
 		}
 		if end := p.endOffset(); s.first <= end+1 && end < s.last {
-			e.extend(partRange{span: span{end + 1, s.last}, state: wire.Archived})
+			e.extend(partRange{span{end + 1, s.last}, partRecord{state: wire.Archived}})
 		}
 	}
 	return e.done()

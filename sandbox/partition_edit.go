@@ -26,8 +26,9 @@ const (
 )
 
 type partStep struct {
+	span
+	old, new partRecord
 	kind     partStepKind
-	old, new partRange
 }
 
 func (p *sharePartition) edit() *partEdit {
@@ -41,18 +42,18 @@ func (e *partEdit) write(r, n partRange) {
 	// Neighbours that change alike are one step: an operation that takes many
 	// small batches off one range stays as small as its result.
 	if i := len(e.steps) - 1; i >= 0 {
-		if s := &e.steps[i]; s.kind == partWritten && s.new.last+1 == n.first && s.old.alike(r) && s.new.alike(n) {
-			s.old.last, s.new.last = r.last, n.last
+		if s := &e.steps[i]; s.kind == partWritten && s.last+1 == n.first && s.old == r.partRecord && s.new == n.partRecord {
+			s.last = n.last
 			return
 		}
 	}
-	e.steps = append(e.steps, partStep{partWritten, r, n})
+	e.steps = append(e.steps, partStep{n.span, r.partRecord, n.partRecord, partWritten})
 }
 
 // extend adds n at the end of the window.
 func (e *partEdit) extend(n partRange) {
 	e.p.push(n)
-	e.steps = append(e.steps, partStep{kind: partExtended, new: n})
+	e.steps = append(e.steps, partStep{span: n.span, new: n.partRecord, kind: partExtended})
 }
 
 // drop forgets r, which is at the head of the window.
@@ -64,7 +65,7 @@ func (e *partEdit) drop(r partRange) {
 		p.letGo(r)
 	}
 	p.start = r.last + 1
-	e.steps = append(e.steps, partStep{kind: partDropped, old: r})
+	e.steps = append(e.steps, partStep{span: r.span, old: r.partRecord, kind: partDropped})
 }
 
 // advance moves SPSO over the terminal records at the head.
@@ -91,7 +92,10 @@ func (e *partEdit) fail(code int16) (change, int16) {
 // that SPSO has passed by it, so that an operation that only moves SPSO is not
 // taken for one that did nothing.
 func (e *partEdit) batches() []wire.StateBatch {
-	var out []wire.StateBatch
+	if len(e.steps) == 0 {
+		return nil
+	}
+	out := make([]wire.StateBatch, 0, len(e.steps))
 	for _, s := range e.steps {
 		if b, ok := s.persisted(); ok {
 			out = append(out, b)
@@ -111,7 +115,7 @@ func (s partStep) persisted() (wire.StateBatch, bool) {
 		return wire.StateBatch{}, false
 	}
 	b := wire.StateBatch{
-		FirstOffset: s.new.first, LastOffset: s.new.last,
+		FirstOffset: s.first, LastOffset: s.last,
 		DeliveryState: s.new.state, DeliveryCount: s.new.deliveryCount, Staged: wire.NoStagedOwner(),
 	}
 	switch s.new.state {
@@ -122,8 +126,10 @@ func (s partStep) persisted() (wire.StateBatch, bool) {
 		return b, s.old.state == wire.TxPending
 	case wire.TxPending:
 		b.Staged = s.new.hold.staged()
+		return b, true
+	default:
+		return b, true
 	}
-	return b, true
 }
 
 // staged is the persisted form of a holder of TX_PENDING records.
@@ -164,17 +170,17 @@ func (e *partEdit) revert(stopLocks bool) {
 		switch s.kind {
 		case partDropped:
 			if moveBack {
-				p.restore(s.old)
+				p.restore(partRange{s.span, s.old})
 			}
 		case partExtended:
-			p.cut(s.new)
+			p.cut(partRange{s.span, s.new})
 		case partWritten:
 			old := s.old
 			if stopLocks && old.state == wire.Acquired {
 				old.hold = &partHold{partHolder: old.hold.partHolder}
 				old.hold.lockExpiry = time.Time{}
 			}
-			p.rewrite(s.new, old)
+			p.rewrite(s.span, s.new, old)
 		}
 	}
 	if moveBack {
@@ -202,29 +208,31 @@ func (p *sharePartition) closeHead(offset int64) {
 	if p.window.empty() || p.window.first().first <= offset {
 		return
 	}
-	r := partRange{span: span{offset, p.window.first().first - 1}, state: wire.Archived}
+	r := partRange{span{offset, p.window.first().first - 1}, partRecord{state: wire.Archived}}
 	p.window.pushFront(r)
 	p.records[r.state] += r.records()
 }
 
 // cut takes r off the end of the window, if it still is the end.
 func (p *sharePartition) cut(r partRange) {
-	if p.window.empty() || p.window.last().last != r.last || !p.window.last().alike(r) || p.window.last().first > r.first {
+	if p.window.empty() {
+		return
+	}
+	if end := p.window.last(); end.last != r.last || end.first > r.first || end.partRecord != r.partRecord {
 		return
 	}
 	p.window.trimBack(r.first)
 	p.records[r.state] -= r.records()
 }
 
-// rewrite makes what still is n what old says.
-func (p *sharePartition) rewrite(n, old partRange) {
-	for r := range p.pieces(n.span) {
-		if !r.alike(n) {
-			continue
+// rewrite makes what still is as now says as old says.
+func (p *sharePartition) rewrite(s span, now, old partRecord) {
+	for r := range p.pieces(s) {
+		if r.partRecord == now {
+			n := partRange{r.span, old}
+			n.hold = p.revived(old.hold)
+			p.write(r, n)
 		}
-		o := old.clip(r.first, r.last)
-		o.hold = p.revived(o.hold)
-		p.write(r, o)
 	}
 }
 

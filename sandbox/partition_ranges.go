@@ -11,17 +11,17 @@ import (
 // partRange is a run of offsets of a share-partition that are alike.
 type partRange struct {
 	span
-	hold          *partHold // who has the records; nil unless ACQUIRED or TX_PENDING
+	partRecord
+}
+
+// partRecord is what there is to know of one record.
+type partRecord struct {
+	hold          *partHold // who has it; nil unless ACQUIRED or TX_PENDING
 	deliveryCount int16
 	state         wire.RecordState
 }
 
 func (r partRange) records() int64 { return r.last - r.first + 1 }
-
-// alike reports whether r and o could be one range if they were adjacent.
-func (r partRange) alike(o partRange) bool {
-	return r.state == o.state && r.deliveryCount == o.deliveryCount && r.hold == o.hold
-}
 
 // clip returns the part of r inside [first, last].
 func (r partRange) clip(first, last int64) partRange {
@@ -120,14 +120,14 @@ func (l *partRanges) in(state wire.RecordState) iter.Seq[partRange] {
 func (l *partRanges) replace(r partRange) {
 	pos := l.reserve(l.find(r.first))
 	old := *l.at(pos)
-	if old.alike(r) {
+	if old.partRecord == r.partRecord {
 		return
 	}
 	hasLeft, hasRight := old.first < r.first, r.last < old.last
 
 	// Records are mostly taken in ascending order off a range whose front part
 	// was taken before: then only the boundary moves.
-	if prev, ok := l.prev(pos); ok && !hasLeft && hasRight && l.at(prev).alike(r) {
+	if prev, ok := l.prev(pos); ok && !hasLeft && hasRight && l.at(prev).partRecord == r.partRecord {
 		l.at(prev).last, l.at(pos).first = r.last, r.last+1
 		return
 	}
@@ -143,11 +143,11 @@ func (l *partRanges) replace(r partRange) {
 	} else {
 		l.set(pos, r)
 	}
-	if next, ok := l.next(pos); ok && l.at(next).alike(r) {
+	if next, ok := l.next(pos); ok && l.at(next).partRecord == r.partRecord {
 		l.at(pos).last = l.at(next).last
 		l.remove(next)
 	}
-	if prev, ok := l.prev(pos); ok && l.at(prev).alike(r) {
+	if prev, ok := l.prev(pos); ok && l.at(prev).partRecord == r.partRecord {
 		l.at(prev).last = l.at(pos).last
 		l.remove(pos)
 		pos = prev
@@ -168,8 +168,8 @@ func (l *partRanges) reserve(pos partPos) partPos {
 		right.states[r.state]++
 		c.states[r.state]--
 	}
-	clear(c.ranges[half:])
-	c.ranges = c.ranges[:half]
+	// A copy, for what ascending changes leave behind stays half full.
+	c.ranges = slices.Clone(c.ranges[:half])
 	l.chunks = slices.Insert(l.chunks, pos.chunk+1, right)
 	if pos.index >= half {
 		return partPos{pos.chunk + 1, pos.index - half}
@@ -225,7 +225,7 @@ func (l *partRanges) shrink(i int) {
 
 // pushBack adds r behind the last range, to which it is adjacent.
 func (l *partRanges) pushBack(r partRange) {
-	if !l.empty() && l.last().alike(r) {
+	if !l.empty() && l.last().partRecord == r.partRecord {
 		l.last().last = r.last
 		return
 	}
@@ -238,7 +238,7 @@ func (l *partRanges) pushBack(r partRange) {
 
 // pushFront adds r before the first range, to which it is adjacent.
 func (l *partRanges) pushFront(r partRange) {
-	if !l.empty() && l.first().alike(r) {
+	if !l.empty() && l.first().partRecord == r.partRecord {
 		l.first().first = r.first
 		return
 	}
