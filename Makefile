@@ -2,7 +2,7 @@
 # CI runs .ci/run, which is "make check" and a little more.
 
 TOOL       := go tool -modfile=tools/go.mod
-GORELEASER := go run github.com/goreleaser/goreleaser/v2@v2.18.2
+GORELEASER := go run github.com/goreleaser/goreleaser/v2@v2.13.0
 FUZZTIME   ?= 30s
 BENCH      ?= .
 BENCHCOUNT ?= 10

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/kshare/kshare/ctp"
@@ -45,8 +46,8 @@ its own: that of --transactional-id with -0, -1 and so on added. A run takes the
 place of an earlier one with the same transactional ID: what that one left open
 is aborted at once, and it is fenced if it still runs.
 
-Without --until-empty or --max-records it runs until it is stopped. Then the open
-transaction is aborted and everything that was acquired is given back.`,
+Without --until-empty or --max-records it runs until it is stopped. Then the
+open transaction is aborted and everything that was acquired is given back.`,
 		Example: `  kshare ctp -b localhost:9092 --from orders --to shipped
   kshare ctp -b localhost:9092 --from orders --to big --jq 'select(.amount > 100)' --until-empty
   kshare ctp --sandbox --load orders=examples/orders.ndjson --from orders --to shipped --until-empty`,
@@ -171,7 +172,7 @@ func runCtp(ctx context.Context, d *Deps, opts ctpOptions) (res *ctp.Result, err
 			return nil, err
 		}
 		defer sb.Close()
-		d.flags.Bootstrap = []string{sb.BootstrapServers()}
+		d.flags.Bootstrap = strings.Split(sb.BootstrapServers(), ",")
 		d.Notice("running on a sandbox that ends with this command")
 	}
 	cl, err := d.connect(ctx, opts.connection)

@@ -57,6 +57,8 @@ func System() Deps {
 		Getenv:    os.Getenv,
 		Now:       time.Now,
 		Notify:    notify,
+
+		StartSandbox: startSandbox,
 	}
 }
 

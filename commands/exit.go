@@ -14,6 +14,7 @@ import (
 	"github.com/kshare/kshare/cluster"
 	"github.com/kshare/kshare/ctp"
 	"github.com/kshare/kshare/output"
+	"github.com/kshare/kshare/sandbox"
 	"github.com/kshare/kshare/txn"
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kerr"
@@ -83,7 +84,8 @@ type exitRule struct {
 func exitRules() []exitRule {
 	return []exitRule{
 		{exitUnknownOutcome, isA[*txn.OutcomeUnknownError](), "records and acknowledgements share the outcome; ask again with the transactional id above before the batch is repeated"},
-		{exitUsage, anyOf(isA[*usageError](), isA[*ctp.OptionError](), isA[*txn.TimeoutRejectedError]()), ""},
+		{exitUsage, anyOf(isA[*usageError](), isA[*ctp.OptionError](), isA[*txn.TimeoutRejectedError](),
+			isA[*sandbox.AddressError](), isA[*sandbox.MismatchError]()), ""},
 		{exitClosedPipe, isAny(syscall.EPIPE, errClosedPipe), ""},
 		{exitInterrupted, isSignal(os.Interrupt), ""},
 		{exitTerminated, isSignal(syscall.SIGTERM), ""},

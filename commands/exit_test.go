@@ -13,6 +13,7 @@ import (
 
 	"github.com/kshare/kshare/cluster"
 	"github.com/kshare/kshare/ctp"
+	"github.com/kshare/kshare/sandbox"
 	"github.com/kshare/kshare/txn"
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kerr"
@@ -56,6 +57,10 @@ func TestClassify(t *testing.T) {
 		{"dial", wrap(&net.OpError{Op: "dial", Err: syscall.ECONNREFUSED}), 7, ""},
 		{"read is no dial", wrap(&net.OpError{Op: "read", Err: syscall.ECONNRESET}), 1, ""},
 		{"fenced", wrap(kerr.ProducerFenced), 8, "transactional id"},
+		{"data directory of another sandbox", sandboxError(wrap(&sandbox.MismatchError{})), 64, "as it was started first"},
+		{"data directory in use", sandboxError(wrap(&sandbox.InUseError{})), 1, "another --data-dir"},
+		{"data directory not ours", sandboxError(wrap(os.ErrPermission)), 1, "may write to"},
+		{"port in use", sandboxError(wrap(&sandbox.PortError{})), 1, "another --port"},
 		{"usage", wrap(usagef("x")), 64, ""},
 		{"usage with hint", hintf(usagef("x"), "read %s", "this"), 64, "read this"},
 		{"SIGINT", &SignalError{os.Interrupt}, 130, ""},

@@ -70,12 +70,12 @@ func (d *Deps) color(tty bool) bool {
 // bootstrap returns the brokers to connect to first, from the flag or else from
 // the environment; a usage error if neither names any.
 func (d *Deps) bootstrap() ([]string, error) {
-	servers := d.flags.Bootstrap
-	if len(servers) == 0 {
-		servers = strings.Split(d.Getenv(bootstrapEnv), ",")
+	servers := strings.Join(d.flags.Bootstrap, ",")
+	if servers == "" {
+		servers = d.Getenv(bootstrapEnv)
 	}
 	var out []string
-	for _, s := range servers {
+	for s := range strings.SplitSeq(servers, ",") {
 		if s = strings.TrimSpace(s); s != "" {
 			out = append(out, s)
 		}

@@ -59,7 +59,7 @@ func TestBootstrap(t *testing.T) {
 		env  string
 		want []string
 	}{
-		{"flag", []string{"a:1", "b:2"}, "c:3", []string{"a:1", "b:2"}},
+		{"flag", []string{"a:1", "b:2,d:4"}, "c:3", []string{"a:1", "b:2", "d:4"}},
 		{"environment", nil, "a:1, b:2,", []string{"a:1", "b:2"}},
 		{"neither", nil, "", nil},
 		{"blank", []string{" "}, "c:3", nil},

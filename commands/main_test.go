@@ -166,6 +166,7 @@ type memorySandbox struct {
 
 func (memorySandbox) BootstrapServers() string { return "127.0.0.1:9092" }
 func (memorySandbox) ClusterID() string        { return "c1" }
+func (memorySandbox) ShareVersion() int16      { return 1 }
 func (memorySandbox) ControlAddress() string   { return "127.0.0.1:9999" }
 
 func (memorySandbox) Load(context.Context, string, string, io.Reader) (int64, error) { return 7, nil }
@@ -239,7 +240,7 @@ func TestSandboxRunDocument(t *testing.T) {
     "bootstrap_servers": "127.0.0.1:9092",
     "cluster_id": "c1",
     "profile": "draft",
-    "share_version": 3,
+    "share_version": 1,
     "pending_state": "persisted",
     "data_dir": null,
     "control": "127.0.0.1:9999",
@@ -268,7 +269,7 @@ func TestSandboxThatDoesNotStart(t *testing.T) {
 		}
 	}}
 	line := cmdtest.Run(t, setup, "sandbox", "run", "-o", "json").Want(t, 1).ErrorLine(t)
-	if line["error"] != "start sandbox: port 9092: address already in use" || line["exit_code"] != 1.0 {
+	if line["error"] != "port 9092: address already in use" || line["exit_code"] != 1.0 {
 		t.Errorf("error %v", line)
 	}
 }

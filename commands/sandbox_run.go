@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"os"
 	"slices"
 	"strconv"
@@ -17,15 +18,18 @@ import (
 
 // SandboxConfig says which sandbox to start.
 type SandboxConfig struct {
-	Brokers      int
-	Port         int // of the first broker, the others follow; 0 is any free port
-	AnyAddress   bool
-	Profile      string // a dialect, see [wire.Dialects]
-	ShareVersion int    // finalized level of share.version; -1 is the level of the profile
-	PendingState string // "persisted" or "memory"
-	DataDir      string // "" keeps everything in memory
-	Control      string // address of the control endpoint, "" for none
-	Topics       []SandboxTopic
+	Brokers    int
+	Port       int // of the first broker, the others follow; 0 is any free port
+	AnyAddress bool
+	// AdvertisedHost is the host that clients are told with AnyAddress; "" is
+	// the name of this machine.
+	AdvertisedHost string
+	Profile        string // a dialect, see [wire.Dialects]
+	ShareVersion   int    // finalized level of share.version; -1 is the level of the profile
+	PendingState   string // "persisted" or "memory"
+	DataDir        string // "" keeps everything in memory
+	Control        string // address of the control endpoint, "" for none
+	Topics         []SandboxTopic
 }
 
 // SandboxTopic is a topic to create.
@@ -38,6 +42,7 @@ type SandboxTopic struct {
 type Sandbox interface {
 	BootstrapServers() string // host:port of every broker, joined by commas
 	ClusterID() string
+	ShareVersion() int16    // finalized level of share.version
 	ControlAddress() string // "" without control endpoint
 	// Load appends one record for each line of r, which has that name in errors.
 	Load(ctx context.Context, topic, name string, r io.Reader) (records int64, err error)
@@ -77,7 +82,7 @@ type sandboxInfo struct {
 	BootstrapServers string          `json:"bootstrap_servers"`
 	ClusterID        string          `json:"cluster_id"`
 	Profile          string          `json:"profile"`
-	ShareVersion     int             `json:"share_version"`
+	ShareVersion     int16           `json:"share_version"`
 	PendingState     string          `json:"pending_state"`
 	DataDir          *string         `json:"data_dir"` // null: in memory
 	Control          *string         `json:"control"`  // null: no control endpoint
@@ -104,8 +109,12 @@ When it is ready and everything is loaded it prints where it is: the bootstrap
 servers alone on a line, or one document with -o json or yaml. It listens on the
 loopback address only, unless --any-address is given; it has no authentication.
 
---load takes one record a line; the value is the line without its line feed, of
-whatever kind. Topics that --topic does not name are created with 6 partitions.`,
+--load takes one record a line; the value is the line without its line end, of
+whatever kind but NUL bytes; empty lines are left out. Topics that --topic does
+not name are created with 6 partitions.
+
+With --data-dir a sandbox goes on where the last one there ended, and keeps its
+level of share.version.`,
 		Example: `  kshare sandbox run --topic orders:3 --topic shipped
   kshare sandbox run --load orders=examples/orders.ndjson -o json
   tail -n 100 app.log | kshare sandbox run --load log=-
@@ -135,8 +144,9 @@ whatever kind. Topics that --topic does not name are created with 6 partitions.`
 	fs.IntVar(&opts.ShareVersion, "share-version", -1, "finalized `level` of share.version, -1 for that of the profile")
 	fs.StringVar(&opts.PendingState, "pending-state", pendingPersisted, "where staged acknowledgements are kept: `persisted`, or memory as in the voted text")
 	fs.StringVar(&opts.DataDir, "data-dir", "", "keep data in `directory` (default in memory)")
-	fs.StringVar(&opts.Control, "control", "", "serve faults and metrics over HTTP on `address`")
+	fs.StringVar(&opts.Control, "control", "", "serve /healthz and /state over HTTP on a loopback `address`")
 	fs.BoolVar(&opts.AnyAddress, "any-address", false, "listen on all addresses instead of loopback")
+	fs.StringVar(&opts.AdvertisedHost, "advertised-host", "", "with --any-address: the `host` that clients are told (default the name of this machine)")
 	return cmd
 }
 
@@ -173,9 +183,31 @@ func checkSandboxConfig(c *SandboxConfig) error {
 		return usagef("--share-version %d: profile %q supports 0 to %d", c.ShareVersion, c.Profile, dialect.ShareVersion)
 	case c.PendingState != pendingPersisted && c.PendingState != pendingMemory:
 		return usagef("--pending-state %q: want %s or %s", c.PendingState, pendingPersisted, pendingMemory)
+	case c.AdvertisedHost != "" && !c.AnyAddress:
+		return usagef("--advertised-host: needs --any-address")
+	}
+	if err := checkControl(c); err != nil {
+		return err
 	}
 	if c.ShareVersion == -1 {
 		c.ShareVersion = int(dialect.ShareVersion)
+	}
+	return nil
+}
+
+// checkControl refuses control addresses that other machines could reach; the
+// endpoint would refuse them anyway.
+func checkControl(c *SandboxConfig) error {
+	if c.Control == "" {
+		return nil
+	}
+	host, port, err := net.SplitHostPort(c.Control)
+	if err != nil || port == "" {
+		return usagef("--control %q: want HOST:PORT, such as 127.0.0.1:9099", c.Control)
+	}
+	ip := net.ParseIP(host)
+	if loopback := host == "localhost" || ip != nil && ip.IsLoopback(); !loopback {
+		return usagef("--control %q: not a loopback address", c.Control)
 	}
 	return nil
 }
@@ -264,13 +296,13 @@ func runSandboxRun(ctx context.Context, d *Deps, opts sandboxRunOptions) (*runni
 	}
 	sb, err := d.StartSandbox(ctx, opts.SandboxConfig)
 	if err != nil {
-		return nil, fmt.Errorf("start sandbox: %w", err)
+		return nil, err
 	}
 	running := &runningSandbox{Sandbox: sb, info: sandboxInfoOf(sb, opts.SandboxConfig)}
 	for i, l := range opts.Loads {
 		n, err := sb.Load(ctx, l.Topic, l.File, readers[i])
 		if err != nil {
-			return nil, errors.Join(fmt.Errorf("load topic %q: %w", l.Topic, err), sb.Close())
+			return nil, errors.Join(err, sb.Close())
 		}
 		running.info.Loaded = append(running.info.Loaded, sandboxLoaded{Topic: l.Topic, File: l.File, Records: n})
 	}
@@ -282,7 +314,7 @@ func sandboxInfoOf(sb Sandbox, c SandboxConfig) sandboxInfo {
 		BootstrapServers: sb.BootstrapServers(),
 		ClusterID:        sb.ClusterID(),
 		Profile:          c.Profile,
-		ShareVersion:     c.ShareVersion,
+		ShareVersion:     sb.ShareVersion(),
 		PendingState:     c.PendingState,
 		DataDir:          known(c.DataDir),
 		Control:          known(sb.ControlAddress()),
