@@ -3,25 +3,70 @@
 package main
 
 import (
+	"bufio"
 	"bytes"
+	"context"
 	"encoding/json"
 	"errors"
-	"io"
+	"fmt"
 	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strconv"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
 
+	"github.com/kshare/kshare/commands"
 	"github.com/rogpeppe/go-internal/testscript"
 )
 
 func TestMain(m *testing.M) {
-	testscript.Main(m, map[string]func(){"kshare": main})
+	testscript.Main(m, map[string]func(){"kshare": main, "stuck": stuck})
+}
+
+// stuck is a command that does not end when it is asked to.
+func stuck() {
+	d := commands.System()
+	ctx, stop := d.Notify(context.Background())
+	defer stop()
+	fmt.Fprintln(d.Out, "ready")
+	<-ctx.Done()
+	fmt.Fprintln(d.Out, context.Cause(ctx))
+	select {}
+}
+
+// The first signal asks, the second one ends the process.
+func TestSecondSignalEndsAtOnce(t *testing.T) {
+	t.Parallel()
+	path, err := exec.LookPath("stuck")
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.CommandContext(t.Context(), path)
+	stdout, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	lines := bufio.NewScanner(stdout)
+	for _, want := range []string{"ready", "interrupt"} {
+		if !lines.Scan() || lines.Text() != want {
+			t.Fatalf("it says %q, want %q", lines.Text(), want)
+		}
+		if err := cmd.Process.Signal(os.Interrupt); err != nil {
+			t.Fatal(err)
+		}
+	}
+	_ = cmd.Wait() // the status says more
+	if ws := cmd.ProcessState.Sys().(syscall.WaitStatus); !ws.Signaled() || ws.Signal() != syscall.SIGINT {
+		t.Errorf("it ended with %v, want to be killed by the second SIGINT", cmd.ProcessState)
+	}
 }
 
 // TestScript runs testdata/script: end-to-end runs of the binary, one sandbox a
@@ -44,6 +89,7 @@ func TestScript(t *testing.T) {
 			"exitcode": cmdExitcode,
 			"sandbox":  cmdSandbox,
 			"signal":   cmdSignal,
+			"start":    cmdStart,
 		},
 	})
 }
@@ -77,9 +123,75 @@ func cmdExitcode(ts *testscript.TestScript, neg bool, args []string) {
 
 // process is a kshare that runs beside the script.
 type process struct {
-	cmd    *exec.Cmd
-	stderr bytes.Buffer
-	done   chan error // gets the result of Wait once
+	cmd            *exec.Cmd
+	stdout, stderr watched
+	done           chan struct{} // closed when it has ended
+}
+
+// watched keeps what is written to it, and says when something wanted was.
+type watched struct {
+	mu    sync.Mutex
+	buf   bytes.Buffer
+	want  string
+	found chan struct{}
+}
+
+func (w *watched) Write(b []byte) (int, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.buf.Write(b)
+	if w.want != "" && strings.Contains(w.buf.String(), w.want) {
+		w.want = ""
+		close(w.found)
+	}
+	return len(b), nil
+}
+
+func (w *watched) Bytes() []byte {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return bytes.Clone(w.buf.Bytes())
+}
+
+// start starts kshare and returns when it has written the one to stdout or the
+// other to stderr; "" is not waited for.
+func start(ts *testscript.TestScript, name, onStdout, onStderr string, args ...string) *process {
+	path, err := exec.LookPath("kshare")
+	ts.Check(err)
+	found := make(chan struct{})
+	p := &process{done: make(chan struct{})}
+	p.stdout.want, p.stdout.found = onStdout, found
+	p.stderr.want, p.stderr.found = onStderr, found
+	p.cmd = exec.Command(path, args...)
+	p.cmd.Dir = ts.MkAbs(".")
+	p.cmd.Env = ts.Value(envKey{}).(*testscript.Env).Vars
+	p.cmd.Stdout, p.cmd.Stderr = &p.stdout, &p.stderr
+	ts.Check(p.cmd.Start())
+	ts.Defer(func() { _ = p.cmd.Process.Kill() })
+	go func() {
+		_ = p.cmd.Wait() // the script looks at the code
+		close(p.done)
+	}()
+	ts.Value(processesKey{}).(map[string]*process)[name] = p
+	select {
+	case <-found:
+	case <-p.done:
+		ts.Fatalf("%s ended before it was ready\n%s%s", name, p.stdout.Bytes(), p.stderr.Bytes())
+	case <-time.After(time.Minute):
+		ts.Fatalf("%s was not ready after a minute\n%s%s", name, p.stdout.Bytes(), p.stderr.Bytes())
+	}
+	return p
+}
+
+// cmdStart starts a kshare beside the script and waits until its stderr has a
+// text:
+//
+//	start COPY 'running on a sandbox' ctp --sandbox --from a --to b
+func cmdStart(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) < 3 {
+		ts.Fatalf("usage: start NAME TEXT ARG...")
+	}
+	start(ts, args[0], "", args[1], args[2:]...)
 }
 
 // cmdSandbox starts "kshare sandbox run -o json" and returns when it is ready.
@@ -92,44 +204,23 @@ func cmdSandbox(ts *testscript.TestScript, neg bool, args []string) {
 		ts.Fatalf("usage: sandbox NAME [FLAG...]")
 	}
 	name := args[0]
-	path, err := exec.LookPath("kshare")
-	ts.Check(err)
-	p := &process{done: make(chan error, 1)}
-	p.cmd = exec.Command(path, append([]string{"sandbox", "run", "-o", "json"}, args[1:]...)...)
-	p.cmd.Dir = ts.MkAbs(".")
-	p.cmd.Env = ts.Value(envKey{}).(*testscript.Env).Vars
-	p.cmd.Stderr = &p.stderr
-	stdout, err := p.cmd.StdoutPipe()
-	ts.Check(err)
-	ts.Check(p.cmd.Start())
-	ts.Defer(func() { _ = p.cmd.Process.Kill() })
+	p := start(ts, name, "\n}\n", "", append([]string{"sandbox", "run", "-o", "json"}, args[1:]...)...)
 	var doc struct {
 		Data struct {
 			BootstrapServers string `json:"bootstrap_servers"`
 		}
 	}
-	var raw json.RawMessage
-	err = json.NewDecoder(stdout).Decode(&raw)
-	go func() {
-		_, _ = io.Copy(io.Discard, stdout) // Wait closes the pipe
-		p.done <- p.cmd.Wait()
-	}()
-	if err != nil {
-		<-p.done
-		ts.Fatalf("sandbox %s did not start: %v\n%s", name, err, p.stderr.Bytes())
-	}
-	ts.Check(json.Unmarshal(raw, &doc))
+	ts.Check(json.Unmarshal(p.stdout.Bytes(), &doc))
 	first, _, _ := strings.Cut(doc.Data.BootstrapServers, ",")
 	_, port, err := net.SplitHostPort(first)
 	ts.Check(err)
 	ts.Setenv(name, doc.Data.BootstrapServers)
 	ts.Setenv(name+"_PORT", port)
-	ts.Check(writeFile(ts.MkAbs(name+".json"), append(raw, '\n')))
-	ts.Value(processesKey{}).(map[string]*process)[name] = p
+	ts.Check(writeFile(ts.MkAbs(name+".json"), p.stdout.Bytes()))
 }
 
-// cmdSignal sends a signal to a process of cmdSandbox and waits for it to end
-// with a code; its stderr becomes the file NAME.err:
+// cmdSignal sends a signal to a process of start or sandbox and waits for it to
+// end with a code; its output becomes the files NAME.out and NAME.err:
 //
 //	signal CLUSTER TERM 0
 func cmdSignal(ts *testscript.TestScript, neg bool, args []string) {
@@ -148,6 +239,7 @@ func cmdSignal(ts *testscript.TestScript, neg bool, args []string) {
 	case <-time.After(time.Minute):
 		ts.Fatalf("%s has not ended a minute after the signal\n%s", args[0], p.stderr.Bytes())
 	}
+	ts.Check(writeFile(ts.MkAbs(args[0]+".out"), p.stdout.Bytes()))
 	ts.Check(writeFile(ts.MkAbs(args[0]+".err"), p.stderr.Bytes()))
 	if got := p.cmd.ProcessState.ExitCode(); got != want {
 		ts.Fatalf("%s ended with %d, want %d\n%s", args[0], got, want, p.stderr.Bytes())
