@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"io"
+	"net"
 	"os"
 	"strings"
 	"syscall"
@@ -271,5 +272,33 @@ func TestSandboxThatDoesNotStart(t *testing.T) {
 	line := cmdtest.Run(t, setup, "sandbox", "run", "-o", "json").Want(t, 1).ErrorLine(t)
 	if line["error"] != "port 9092: address already in use" || line["exit_code"] != 1.0 {
 		t.Errorf("error %v", line)
+	}
+}
+
+// A broker that accepts a connection and then says nothing must not keep the
+// process from ending.
+func TestInterruptedWhileConnecting(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	setup := cmdtest.Setup{Change: func(d *commands.Deps) {
+		d.Notify = func(ctx context.Context) (context.Context, context.CancelFunc) {
+			ctx, cancel := context.WithCancelCause(ctx)
+			go func() {
+				conn, err := l.Accept()
+				if err == nil {
+					defer conn.Close()
+				}
+				cancel(&commands.SignalError{Signal: os.Interrupt})
+				<-ctx.Done()
+			}()
+			return ctx, func() { cancel(nil) }
+		}
+	}}
+	res := cmdtest.Run(t, setup, "ctp", "-b", l.Addr().String(), "--from", "a", "--to", "b", "-o", "json").Want(t, 130)
+	if line := res.ErrorLine(t); line["exit_code"] != 130.0 || res.Stdout != "" {
+		t.Errorf("error %v, stdout %q", line, res.Stdout)
 	}
 }
