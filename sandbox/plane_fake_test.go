@@ -296,6 +296,7 @@ type fakeCoordinator struct {
 	states map[shareStateKey]*fakeState
 	writes [][]shareStateWrite
 	fail   func(shareStateWrite) int16 // the code of a write
+	refuse func(shareStateKey) int16   // the code of an initialize
 }
 
 type fakeState struct {
@@ -312,6 +313,9 @@ func newFakeCoordinator() *fakeCoordinator {
 func (co *fakeCoordinator) initialize(_ context.Context, k shareStateKey, stateEpoch int32, startOffset int64) int16 {
 	co.mu.Lock()
 	defer co.mu.Unlock()
+	if co.refuse != nil && co.refuse(k) != 0 {
+		return co.refuse(k)
+	}
 	if st := co.states[k]; st != nil && st.stateEpoch > stateEpoch {
 		return kerr.FencedStateEpoch.Code
 	}
