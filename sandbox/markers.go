@@ -51,6 +51,7 @@ type txnTable struct {
 	guards  map[string]*txnGuard
 	staged  map[int64]map[shareStateKey]int // records in TX_PENDING, by producer ID
 	owners  map[shareStateKey][]int64       // the inverse
+	ids     map[int64]string                // transactional ID, by producer ID; of those in staged
 	watches map[string]*txnWatch            // by transactional ID
 	closed  bool
 }
@@ -59,6 +60,7 @@ func (t *txnTable) init() {
 	t.guards = make(map[string]*txnGuard)
 	t.staged = make(map[int64]map[shareStateKey]int)
 	t.owners = make(map[shareStateKey][]int64)
+	t.ids = make(map[int64]string)
 	t.watches = make(map[string]*txnWatch)
 }
 
@@ -67,7 +69,11 @@ func (t *txnTable) init() {
 func (t *txnTable) setOwners(key shareStateKey, pending []pendingRange) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.clearLocked(key)
+	before := t.owners[key]
+	delete(t.owners, key)
+	for _, id := range before {
+		delete(t.staged[id], key)
+	}
 	for _, r := range pending {
 		if t.staged[r.producerID] == nil {
 			t.staged[r.producerID] = make(map[shareStateKey]int)
@@ -77,24 +83,16 @@ func (t *txnTable) setOwners(key shareStateKey, pending []pendingRange) {
 		}
 		t.staged[r.producerID][key] += int(r.last - r.first + 1)
 	}
+	for _, id := range before {
+		if len(t.staged[id]) == 0 {
+			delete(t.staged, id)
+			delete(t.ids, id)
+		}
+	}
 }
 
 // dropKey forgets what was pending on a share-partition.
-func (t *txnTable) dropKey(key shareStateKey) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	t.clearLocked(key)
-}
-
-func (t *txnTable) clearLocked(key shareStateKey) {
-	for _, id := range t.owners[key] {
-		delete(t.staged[id], key)
-		if len(t.staged[id]) == 0 {
-			delete(t.staged, id)
-		}
-	}
-	delete(t.owners, key)
-}
+func (t *txnTable) dropKey(key shareStateKey) { t.setOwners(key, nil) }
 
 // keys lists the share-partitions where a producer has records staged, in the
 // order of their locks.
@@ -126,12 +124,7 @@ func (t *txnTable) count() int {
 func (t *txnTable) idOf(producerID int64) string {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	for id, w := range t.watches {
-		if w.producerID == producerID {
-			return id
-		}
-	}
-	return ""
+	return t.ids[producerID]
 }
 
 func (t *txnTable) stopTimers() {
@@ -276,6 +269,7 @@ func (p *plane) watchTransaction(transactionalID string, o owner) {
 	t := &p.txns
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	t.ids[o.producerID] = transactionalID
 	old := t.watches[transactionalID]
 	if t.closed || old != nil && old.owner == o {
 		return
@@ -288,18 +282,23 @@ func (p *plane) watchTransaction(transactionalID string, o owner) {
 	t.watches[transactionalID] = w
 }
 
-// unwatchTransaction ends the watch on a transaction. Without an ID it is found by the
-// producer, of any with -1.
+// unwatchTransaction ends the watch on a transaction, of any epoch that matches.
+// Without a transactional ID it is found by the producer.
 func (p *plane) unwatchTransaction(transactionalID string, producerID int64, matches func(int16) bool) {
 	t := &p.txns
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	for id, w := range t.watches {
-		if transactionalID != "" && id != transactionalID || producerID >= 0 && w.producerID != producerID || !matches(w.producerEpoch) {
-			continue
-		}
-		w.timer.Stop()
-		delete(t.watches, id)
+	if transactionalID == "" {
+		transactionalID = t.ids[producerID]
+	}
+	w := t.watches[transactionalID]
+	if w == nil || !matches(w.producerEpoch) {
+		return
+	}
+	w.timer.Stop()
+	delete(t.watches, transactionalID)
+	if len(t.staged[w.producerID]) == 0 {
+		delete(t.ids, w.producerID)
 	}
 }
 

@@ -461,24 +461,31 @@ func (lp *leaderPartition) stopTimer() {
 // releaseSession makes the records available again that the member of an ended
 // session holds on the partitions of that session.
 func (p *plane) releaseSession(s *shareSession) {
+	var leads []*leaderPartition
+	p.mu.Lock()
 	for _, sp := range s.list() {
-		key := shareStateKey{s.key.group, sp.topicID, sp.partition}
-		p.mu.Lock()
-		lp := p.leads[key]
-		p.mu.Unlock()
-		if lp == nil {
-			continue
+		if lp := p.leads[shareStateKey{s.key.group, sp.topicID, sp.partition}]; lp != nil && lp.leader == s.key.broker {
+			leads = append(leads, lp)
 		}
+	}
+	p.mu.Unlock()
+	slices.SortFunc(leads, func(a, b *leaderPartition) int { return compareStateKeys(a.key, b.key) })
+	lim := p.limits(s.key.group)
+	var ops []*operation
+	for _, lp := range leads {
 		<-lp.ready
-		if lp.code != 0 || lp.leader != s.key.broker || p.begin(p.ctx, lp) != 0 {
+		if lp.code != 0 || p.begin(p.ctx, lp) != 0 {
 			continue
 		}
 		o := &operation{lp: lp}
+		ops = append(ops, o)
 		lp.mu.Lock()
-		o.ch = lp.sp.release(p.cfg.now(), s.key.member, p.limits(s.key.group))
+		o.ch = lp.sp.release(p.cfg.now(), s.key.member, lim)
 		lp.mu.Unlock()
-		p.persist([]*operation{o}, false)
-		p.end(lp, true)
+	}
+	p.persist(ops, false)
+	for _, o := range ops {
+		p.end(o.lp, true)
 	}
 }
 

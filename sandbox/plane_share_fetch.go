@@ -452,9 +452,11 @@ func (f *shareFetch) take(ctx context.Context, t *fetchTarget, from int64, batch
 	next := lp.sp.nextFetchOffset()
 	lp.mu.Unlock()
 	f.p.persist([]*operation{o}, false)
-	if o.code != 0 {
-		return acquired{}, false, o.code // the locks of what was acquired run out
+	if o.code == kerr.NotLeaderForPartition.Code {
+		return acquired{}, false, o.code
 	}
+	// Any other failure leaves the gaps unwritten: who reads them again
+	// archives them again.
 	if len(got.ranges) == 0 {
 		return got, next != from, 0
 	}
@@ -520,6 +522,7 @@ func (b *fetchResponse) partition(topicID [16]byte, partition int32) *kmsg.Share
 
 func (b *fetchResponse) addRecords(sp sessionPartition, got acquired) {
 	part := b.partition(sp.topicID, sp.partition)
+	part.ErrorCode, part.ErrorMessage = 0, nil // of a look before this one
 	part.Records = got.records
 	part.AcquiredRecords = make([]kmsg.ShareFetchResponseTopicPartitionAcquiredRecord, len(got.ranges))
 	for i, r := range got.ranges {
