@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kerr"
@@ -47,7 +48,7 @@ func TestHeartbeatErrors(t *testing.T) {
 		{"one member too many", beat("full", "n", 0, "in"), 0, "", kerr.GroupMaxSizeReached},
 	} {
 		t.Run(row.name, func(t *testing.T) {
-			inBubble(t, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
 				r := newPlaneRig(t, "kip")
 				r.k.topic("in", 3)
 				r.heartbeat("g", "m", 0, "in")
@@ -72,7 +73,7 @@ func TestHeartbeatErrors(t *testing.T) {
 }
 
 func TestHeartbeatEpochsAndAssignments(t *testing.T) {
-	inBubble(t, func(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
 		r := newPlaneRig(t, "kip")
 		id := r.k.topic("in", 4)
 		steps := []struct {
@@ -137,7 +138,7 @@ func (r *planeRig) growTopic(name string, partitions int) {
 
 // A share-partition is assigned once it is initialised, and not before.
 func TestHeartbeatInitialises(t *testing.T) {
-	inBubble(t, func(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
 		r := newPlaneRig(t, "kip")
 		id := r.k.topic("in", 2)
 		r.co.refuse = func(k shareStateKey) int16 {
@@ -169,30 +170,30 @@ func TestHeartbeatInitialises(t *testing.T) {
 // A member that is silent is out after the session timeout; what it acquired
 // stays acquired until its locks run out, since its share session goes on.
 func TestMemberExpires(t *testing.T) {
-	inBubble(t, func(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
 		r := newPlaneRig(t, "kip")
 		r.k.topic("in", 1)
 		r.k.produce("in", 0, fakeBatchHead{records: 3})
 		r.k.set("share.session.timeout.ms", "10000")
 		m := r.join("g", "m", "in", 0, 0)
-		time.Sleep(9 * time.Second)
+		bubbleSleep(9 * time.Second)
 		if resp := r.heartbeat("g", "m", m.epoch); resp.ErrorCode != 0 || resp.HeartbeatIntervalMillis != 5000 {
 			t.Fatalf("heartbeat: %s, interval %d ms, want 5000", errorName(resp.ErrorCode), resp.HeartbeatIntervalMillis)
 		}
 		m.fetch(10)
-		time.Sleep(9 * time.Second)
+		bubbleSleep(9 * time.Second)
 		r.wantCode(r.heartbeat("g", "m", m.epoch).ErrorCode, nil)
-		time.Sleep(11 * time.Second)
+		bubbleSleep(11 * time.Second)
 		r.wantCode(r.heartbeat("g", "m", m.epoch).ErrorCode, kerr.UnknownMemberID)
 		r.wantCode(m.stage("t", owner{7, 3}, 0, 0, 2, ackAccept), kerr.UnknownMemberID)
 		r.wantStates("g", "in", 0, "0-2 ACQUIRED")
-		time.Sleep(11 * time.Second)
+		bubbleSleep(11 * time.Second)
 		r.wantStates("g", "in", 0, "0-2 AVAILABLE")
 	})
 }
 
 func TestShareGroupDescribe(t *testing.T) {
-	inBubble(t, func(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
 		r := newPlaneRig(t, "kip")
 		r.k.topic("in", 2)
 		r.heartbeat("g", "m", 0, "in", "later")
@@ -234,7 +235,7 @@ func TestShareGroupDescribe(t *testing.T) {
 
 // listGroups and deleteGroup stand behind ListGroups and DeleteGroups.
 func TestListAndDeleteGroups(t *testing.T) {
-	inBubble(t, func(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
 		r := newPlaneRig(t, "kip")
 		r.k.topic("in", 2)
 		r.heartbeat("b", "m", 0, "in")
@@ -268,7 +269,7 @@ func TestListAndDeleteGroups(t *testing.T) {
 
 // The state of a topic goes with it.
 func TestDeletedTopicLosesItsState(t *testing.T) {
-	inBubble(t, func(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
 		r := newPlaneRig(t, "kip")
 		r.k.topic("in", 1)
 		r.k.topic("gone", 1)

@@ -3,6 +3,7 @@ package sandbox
 import (
 	"slices"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/kshare/kshare/wire"
@@ -18,7 +19,6 @@ func forDialects(t *testing.T, partitions int32, f func(*shareE2E), opts ...Opti
 	t.Helper()
 	for _, d := range bothDialects {
 		t.Run(d, func(t *testing.T) {
-			t.Parallel()
 			f(startShareE2E(t, d, partitions, opts...))
 		})
 	}
@@ -184,14 +184,14 @@ func TestCornerCase05DuplicateMarkers(t *testing.T) {
 func TestCornerCase06LockDoesNotExpire(t *testing.T) {
 	for _, d := range bothDialects {
 		t.Run(d, func(t *testing.T) {
-			inBubble(t, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
 				r := newPlaneRig(t, d)
 				r.k.topic("in", 1)
 				r.k.produce("in", 0, fakeBatchHead{records: 10})
 				m := r.join("g", "m", "in", 0, 0)
 				m.fetch(10)
 				r.wantCode(m.stage("t", owner{7, 3}, 0, 0, 4, ackAccept), nil)
-				time.Sleep(31 * time.Second)
+				bubbleSleep(31 * time.Second)
 				r.wantStates("g", "in", 0, "0-4 TX_PENDING", "5-9 AVAILABLE")
 				r.end("t", owner{7, 3}, true)
 				r.wantStates("g", "in", 0, "5-9 AVAILABLE")
@@ -250,7 +250,7 @@ func TestCornerCase10InvalidType(t *testing.T) {
 		e.produce(b, 10)
 		m.fetch(2000, a, b)
 		resp := p.stage(m, e.leader(a), e2eStage{a, 0, 1, []int8{ackAccept, ackRelease}}, e2eStage{b, 0, 1, nil})
-		e.wantCode(resp.Topics[0].Partitions[0].ErrorCode, kerr.ErrorForCode(e.dialect.InvalidTypeCode).(*kerr.Error))
+		e.wantCode(resp.Topics[0].Partitions[0].ErrorCode, kerr.TypedErrorForCode(e.dialect.InvalidTypeCode))
 		if code := resp.Topics[0].Partitions[1].ErrorCode; code != 0 {
 			e.t.Fatalf("the other partition: %s", errorName(code))
 		}
@@ -318,7 +318,7 @@ func TestCornerCase14ConcurrentTransactions(t *testing.T) {
 func TestCornerCase14EpochsOfOneProducer(t *testing.T) {
 	for _, d := range bothDialects {
 		t.Run(d, func(t *testing.T) {
-			inBubble(t, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
 				r := newPlaneRig(t, d)
 				r.k.topic("in", 1)
 				r.k.produce("in", 0, fakeBatchHead{records: 10})
@@ -357,7 +357,6 @@ func TestRestartKeepsPending(t *testing.T) {
 	for _, d := range bothDialects {
 		for _, commit := range []bool{true, false} {
 			t.Run(d+map[bool]string{true: "/commit", false: "/abort"}[commit], func(t *testing.T) {
-				t.Parallel()
 				dir := WithDataDir(t.TempDir())
 				e := startShareE2E(t, d, 1, dir)
 				e.produce(0, 10)
@@ -430,7 +429,7 @@ func TestResume(t *testing.T) {
 		"its producer went on":    {func(r *planeRig) { r.k.end("t") }, "0-4 AVAILABLE"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			inBubble(t, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
 				r := newPlaneRig(t, "kip")
 				r.k.topic("in", 1)
 				r.k.produce("in", 0, fakeBatchHead{records: 10})
@@ -446,10 +445,10 @@ func TestResume(t *testing.T) {
 					return
 				}
 				// Found open, it is watched: its end does not go unnoticed.
-				time.Sleep(59 * time.Second)
+				bubbleSleep(59 * time.Second)
 				r.wantStates("g", "in", 0, row.want)
 				r.k.end("t")
-				time.Sleep(2 * time.Second)
+				bubbleSleep(2 * time.Second)
 				r.wantStates("g", "in", 0, "0-4 AVAILABLE")
 			})
 		})

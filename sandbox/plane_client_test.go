@@ -71,10 +71,10 @@ func TestReadCommittedSource(t *testing.T) {
 				ended <- up.EndTransaction(testContext(t), kgo.TransactionEndTry(commit))
 			}()
 			var got []acquiredRange
-			deadline := time.Now().Add(30 * time.Second)
-			for len(got) == 0 && time.Now().Before(deadline) {
+			e.await(func() bool {
 				got = m.acquire(0)
-			}
+				return len(got) > 0
+			})
 			if err := <-ended; err != nil {
 				t.Fatal(err)
 			}

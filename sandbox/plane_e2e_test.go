@@ -26,14 +26,14 @@ type shareE2E struct {
 const e2eTopic, e2eGroup = "in", "g"
 
 // startShareE2E starts a sandbox with a topic of so many partitions.
-func startShareE2E(t testing.TB, dialect string, partitions int32, opts ...Option) *shareE2E {
-	t.Helper()
+func startShareE2E(tb testing.TB, dialect string, partitions int32, opts ...Option) *shareE2E {
+	tb.Helper()
 	d, ok := wire.DialectByName(dialect)
 	if !ok {
-		t.Fatalf("no dialect %q", dialect)
+		tb.Fatalf("no dialect %q", dialect)
 	}
-	e := &shareE2E{t: t, dialect: d}
-	e.s = startSandbox(t, append([]Option{WithDialect(d), WithTopics(Topic{Name: e2eTopic, Partitions: partitions})}, opts...)...)
+	e := &shareE2E{t: tb, dialect: d}
+	e.s = startSandbox(tb, append([]Option{WithDialect(d), WithTopics(Topic{Name: e2eTopic, Partitions: partitions})}, opts...)...)
 	e.connect()
 	e.setGroupConfig("share.auto.offset.reset", "earliest")
 	return e
@@ -120,14 +120,14 @@ func (m *e2eMember) heartbeat(topics ...string) *kmsg.ShareGroupHeartbeatRespons
 	return resp
 }
 
-// fetch fetches up to max records of partitions, all of one leader.
-func (m *e2eMember) fetch(max int, partitions ...int32) *kmsg.ShareFetchResponse {
+// fetch fetches up to so many records of partitions, all of one leader.
+func (m *e2eMember) fetch(most int, partitions ...int32) *kmsg.ShareFetchResponse {
 	m.e.t.Helper()
 	broker := m.e.leader(partitions[0])
 	group := e2eGroup
 	req := kmsg.NewPtrShareFetchRequest()
 	req.GroupID, req.MemberID, req.ShareSessionEpoch = &group, &m.id, m.sessions[broker]
-	req.MinBytes, req.MaxBytes, req.MaxRecords, req.MaxWaitMillis = 1, 50<<20, int32(max), 100
+	req.MinBytes, req.MaxBytes, req.MaxRecords, req.MaxWaitMillis = 1, 50<<20, int32(most), 100
 	req.ShareAcquireMode = shareAcquireModeStrict
 	t := kmsg.NewShareFetchRequestTopic()
 	t.TopicID = m.e.topic.id

@@ -251,7 +251,7 @@ func (k *fakeKafka) addPartitionsToTxn(_ context.Context, id string, producerID 
 	if _, ok := k.txns[id]; !ok {
 		k.txns[id] = txnState{
 			transactionalID: id, state: "Ongoing", producerID: producerID, producerEpoch: epoch,
-			start: time.Now(), timeout: time.Minute, holdsShareAcks: true,
+			start: bubbleNow(), timeout: time.Minute, holdsShareAcks: true,
 		}
 	}
 	return 0
@@ -455,8 +455,6 @@ func newPlaneRig(t *testing.T, dialect string, opts ...func(*planeRig)) *planeRi
 	return r
 }
 
-func inMemory(r *planeRig) { r.memory = true }
-
 // start makes a plane over the fakes, as a restart of the sandbox does.
 func (r *planeRig) start() {
 	r.t.Helper()
@@ -515,10 +513,10 @@ func (r *planeRig) join(group, id, topic string, broker int32, partitions ...int
 	return &rigMember{r: r, c: r.on(broker), group: group, id: id, epoch: resp.MemberEpoch, topicID: info.id, partitions: partitions}
 }
 
-func (m *rigMember) request(max int) *kmsg.ShareFetchRequest {
+func (m *rigMember) request(most int) *kmsg.ShareFetchRequest {
 	req := &kmsg.ShareFetchRequest{
 		Version: 2, GroupID: &m.group, MemberID: &m.id, ShareSessionEpoch: m.session,
-		MinBytes: 1, MaxBytes: 1 << 20, MaxRecords: int32(max), ShareAcquireMode: shareAcquireModeStrict,
+		MinBytes: 1, MaxBytes: 1 << 20, MaxRecords: int32(most), ShareAcquireMode: shareAcquireModeStrict,
 	}
 	if m.session == 0 {
 		t := kmsg.NewShareFetchRequestTopic()
@@ -542,11 +540,11 @@ func (m *rigMember) send(req *kmsg.ShareFetchRequest) *kmsg.ShareFetchResponse {
 	return resp
 }
 
-// fetch returns the ranges that a fetch of at most max records acquired on
+// fetch returns the ranges that a fetch of at most so many records acquired on
 // partition 0 of those the member asks for, without waiting.
-func (m *rigMember) fetch(max int) []acquiredRange {
+func (m *rigMember) fetch(most int) []acquiredRange {
 	m.r.t.Helper()
-	resp := m.send(m.request(max))
+	resp := m.send(m.request(most))
 	if resp.ErrorCode != 0 {
 		m.r.t.Fatalf("fetch: %s", errorName(resp.ErrorCode))
 	}

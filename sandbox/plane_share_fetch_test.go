@@ -36,7 +36,7 @@ func TestShareFetchErrors(t *testing.T) {
 		}, nil, nil, kerr.UnknownServerError},
 	} {
 		t.Run(row.name, func(t *testing.T) {
-			inBubble(t, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
 				r := newPlaneRig(t, "kip")
 				r.k.topic("in", 2)
 				m := r.join("g", "m", "in", 0, 0)
@@ -91,13 +91,19 @@ func TestShareFetchWaits(t *testing.T) {
 			r.p.logMayHaveGrown()
 		}, 3 * time.Second, []acquiredRange{delivered(0, 4, 1)}},
 		{"new records that nobody tells of", "kip", 0, func(r *planeRig, _ *rigMember) {
-			time.Sleep(time.Millisecond) // past the look at 3s
+			bubbleSleep(time.Millisecond) // past the look at 3s
 			r.k.produce("in", 0, fakeBatchHead{records: 5})
 		}, 3*time.Second + fetchFallback, []acquiredRange{delivered(0, 4, 1)}},
-		{"a release", "kip", 5, func(_ *planeRig, o *rigMember) { o.ack(0, 0, 2, ackRelease) },
-			3 * time.Second, []acquiredRange{delivered(0, 2, 2)}},
-		{"the end of another session", "kip", 5, func(r *planeRig, o *rigMember) { r.p.connectionClosed(o.c) },
-			3 * time.Second, []acquiredRange{delivered(0, 4, 2)}},
+		{
+			"a release", "kip", 5, func(_ *planeRig, o *rigMember) { o.ack(0, 0, 2, ackRelease) },
+			3 * time.Second,
+			[]acquiredRange{delivered(0, 2, 2)},
+		},
+		{
+			"the end of another session", "kip", 5, func(r *planeRig, o *rigMember) { r.p.connectionClosed(o.c) },
+			3 * time.Second,
+			[]acquiredRange{delivered(0, 4, 2)},
+		},
 		{"the end of acquisition locks", "kip", 5, nil, 30 * time.Second, []acquiredRange{delivered(0, 4, 2)}},
 		{"an aborted transaction", "draft", 5, func(r *planeRig, o *rigMember) {
 			r.wantCode(o.stage("t", owner{7, 3}, 0, 0, 4, ackAccept), nil)
@@ -115,7 +121,7 @@ func TestShareFetchWaits(t *testing.T) {
 	}
 	for _, row := range rows {
 		t.Run(row.name, func(t *testing.T) {
-			inBubble(t, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
 				r := newPlaneRig(t, row.dialect)
 				r.k.topic("in", 1)
 				m, o := r.join("g", "m", "in", 0, 0), r.join("g", "o", "in", 0, 0)
@@ -124,18 +130,18 @@ func TestShareFetchWaits(t *testing.T) {
 					r.k.produce("in", 0, fakeBatchHead{records: row.records})
 					o.fetch(100)
 				}
-				start, reads := time.Now(), r.k.reads
+				start, reads := bubbleNow(), r.k.reads
 				var done sync.WaitGroup
 				if row.wake != nil {
 					done.Go(func() {
-						time.Sleep(3 * time.Second)
+						bubbleSleep(3 * time.Second)
 						row.wake(r, o)
 					})
 				}
 				req := m.request(100)
 				req.MaxWaitMillis = int32(wait / time.Millisecond)
 				r.wantRanges(rangesOf(m.send(req), 0), row.want...)
-				if d := time.Since(start); row.after > 0 && d != row.after {
+				if d := bubbleNow().Sub(start); row.after > 0 && d != row.after {
 					t.Errorf("the fetch took %v, want %v", d, row.after)
 				}
 				if n := r.k.reads - reads; n > 1 {
@@ -148,15 +154,15 @@ func TestShareFetchWaits(t *testing.T) {
 }
 
 func TestShareFetchMinBytes(t *testing.T) {
-	inBubble(t, func(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
 		r := newPlaneRig(t, "kip")
 		r.k.topic("in", 1)
 		m := r.join("g", "m", "in", 0, 0)
 		batch := len(encodeFakeBatch(span{0, 9}, fakeBatchHead{records: 10}))
-		start := time.Now()
+		start := bubbleNow()
 		go func() {
 			for range 3 {
-				time.Sleep(time.Second)
+				bubbleSleep(time.Second)
 				r.k.produce("in", 0, fakeBatchHead{records: 10})
 				r.p.logAppended("in", 0)
 			}
@@ -164,13 +170,13 @@ func TestShareFetchMinBytes(t *testing.T) {
 		req := m.request(100)
 		req.MaxWaitMillis, req.MinBytes = 60_000, int32(2*batch)
 		r.wantRanges(rangesOf(m.send(req), 0), delivered(0, 19, 1))
-		if d := time.Since(start); d != 2*time.Second {
+		if d := bubbleNow().Sub(start); d != 2*time.Second {
 			t.Errorf("the fetch took %v, want the 2s until there were %d bytes", d, 2*batch)
 		}
 		req = m.request(100)
 		req.MaxWaitMillis, req.MinBytes = 5_000, int32(2*batch)
 		r.wantRanges(rangesOf(m.send(req), 0), delivered(20, 29, 1)) // less, when the time is over
-		if d := time.Since(start); d != 7*time.Second {
+		if d := bubbleNow().Sub(start); d != 7*time.Second {
 			t.Errorf("the fetch took until %v, want 7s", d)
 		}
 	})
@@ -186,24 +192,39 @@ func TestShareFetchLimits(t *testing.T) {
 		bytes  int // of records on partition 0
 	}{
 		{"none", nil, "", map[int32][]acquiredRange{0: {delivered(0, 29, 1)}, 3: {delivered(0, 29, 1)}}, 3},
-		{"MaxRecords, to the record", func(req *kmsg.ShareFetchRequest) { req.MaxRecords = 15 }, "",
-			map[int32][]acquiredRange{0: {delivered(0, 14, 1)}}, 2},
-		{"MaxRecords, to the batch", func(req *kmsg.ShareFetchRequest) { req.MaxRecords, req.ShareAcquireMode = 15, 0 }, "",
-			map[int32][]acquiredRange{0: {delivered(0, 19, 1)}}, 2},
-		{"MaxBytes is shared", func(req *kmsg.ShareFetchRequest) { req.MaxBytes = 4 * batch }, "",
-			map[int32][]acquiredRange{0: {delivered(0, 19, 1)}, 3: {delivered(0, 19, 1)}}, 2},
-		{"MaxBytes below one batch", func(req *kmsg.ShareFetchRequest) { req.MaxBytes = 1 }, "",
-			map[int32][]acquiredRange{0: {delivered(0, 9, 1)}}, 1},
-		{"BatchSize", func(req *kmsg.ShareFetchRequest) { req.BatchSize = 10 }, "",
+		{
+			"MaxRecords, to the record", func(req *kmsg.ShareFetchRequest) { req.MaxRecords = 15 }, "",
+			map[int32][]acquiredRange{0: {delivered(0, 14, 1)}},
+			2,
+		},
+		{
+			"MaxRecords, to the batch", func(req *kmsg.ShareFetchRequest) { req.MaxRecords, req.ShareAcquireMode = 15, 0 }, "",
+			map[int32][]acquiredRange{0: {delivered(0, 19, 1)}},
+			2,
+		},
+		{
+			"MaxBytes is shared", func(req *kmsg.ShareFetchRequest) { req.MaxBytes = 4 * batch }, "",
+			map[int32][]acquiredRange{0: {delivered(0, 19, 1)}, 3: {delivered(0, 19, 1)}},
+			2,
+		},
+		{
+			"MaxBytes below one batch", func(req *kmsg.ShareFetchRequest) { req.MaxBytes = 1 }, "",
+			map[int32][]acquiredRange{0: {delivered(0, 9, 1)}},
+			1,
+		},
+		{
+			"BatchSize", func(req *kmsg.ShareFetchRequest) { req.BatchSize = 10 }, "",
 			map[int32][]acquiredRange{
 				0: {delivered(0, 9, 1), delivered(10, 19, 1), delivered(20, 29, 1)},
 				3: {delivered(0, 9, 1), delivered(10, 19, 1), delivered(20, 29, 1)},
-			}, 3},
+			},
+			3,
+		},
 		{"no records", func(req *kmsg.ShareFetchRequest) { req.MaxRecords = 0 }, "", nil, 0},
 		{"record locks", nil, "5", map[int32][]acquiredRange{0: {delivered(0, 4, 1)}, 3: {delivered(0, 4, 1)}}, 1},
 	} {
 		t.Run(row.name, func(t *testing.T) {
-			inBubble(t, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
 				r := newPlaneRig(t, "kip")
 				r.k.topic("in", 4)
 				if row.locks != "" {
@@ -232,7 +253,7 @@ func TestShareFetchLimits(t *testing.T) {
 }
 
 func TestShareFetchDoesItsAcknowledgementsFirst(t *testing.T) {
-	inBubble(t, func(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
 		r := newPlaneRig(t, "kip")
 		r.k.topic("in", 2)
 		r.k.set("share.partition.max.record.locks", "5")
@@ -254,14 +275,14 @@ func TestShareFetchDoesItsAcknowledgementsFirst(t *testing.T) {
 }
 
 func TestShareFetchRenews(t *testing.T) {
-	inBubble(t, func(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
 		r := newPlaneRig(t, "kip")
 		r.k.topic("in", 1)
 		r.k.produce("in", 0, fakeBatchHead{records: 10})
 		r.k.produce("in", 0, fakeBatchHead{records: 10})
 		m := r.join("g", "m", "in", 0, 0)
 		m.fetch(10)
-		time.Sleep(20 * time.Second)
+		bubbleSleep(20 * time.Second)
 		req := m.withAck(m.request(0), 0, 0, 4, ackRenew)
 		req.IsRenewAck, req.MaxBytes, req.MinBytes = true, 0, 0
 		resp := m.send(req)
@@ -271,12 +292,12 @@ func TestShareFetchRenews(t *testing.T) {
 			t.Errorf("AcquisitionLockTimeoutMillis = %d, want 30000", resp.AcquisitionLockTimeoutMillis)
 		}
 		r.wantRanges(rangesOf(resp, 0)) // a renewal fetches nothing
-		time.Sleep(20 * time.Second)
+		bubbleSleep(20 * time.Second)
 		r.wantStates("g", "in", 0, "0-4 ACQUIRED", "5-9 AVAILABLE")
 		r.wantCode(m.ack(0, 0, 4, ackRenew), nil)
 		r.k.set("share.renew.acknowledge.enable", "false")
 		r.wantCode(m.ack(0, 0, 4, ackRenew), kerr.InvalidRecordState)
-		time.Sleep(31 * time.Second)
+		bubbleSleep(31 * time.Second)
 		r.wantStates("g", "in", 0, "0-9 AVAILABLE")
 	})
 }
@@ -284,7 +305,7 @@ func TestShareFetchRenews(t *testing.T) {
 // Under read_committed a member sees neither what was aborted nor what may yet
 // be; the start offset passes aborted records and end markers.
 func TestReadCommittedHides(t *testing.T) {
-	inBubble(t, func(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
 		r := newPlaneRig(t, "kip")
 		r.k.topic("in", 1)
 		r.k.set("share.isolation.level", "read_committed")
@@ -317,7 +338,7 @@ func TestReadCommittedHides(t *testing.T) {
 // Under read_uncommitted everything is delivered, end markers too: it is for
 // the member to acknowledge them as gaps.
 func TestReadUncommittedDeliversAll(t *testing.T) {
-	inBubble(t, func(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
 		r := newPlaneRig(t, "kip")
 		r.k.topic("in", 1)
 		m := r.join("g", "m", "in", 0, 0)
@@ -340,7 +361,7 @@ func TestShareAutoOffsetReset(t *testing.T) {
 		{"by_duration:PT1H", []acquiredRange{delivered(3, 14, 1)}}, // the fake has offset 3 at any time
 	} {
 		t.Run(row.reset, func(t *testing.T) {
-			inBubble(t, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
 				r := newPlaneRig(t, "kip")
 				r.k.topic("in", 1)
 				r.k.set("share.auto.offset.reset", row.reset)
@@ -373,7 +394,7 @@ func TestParseISODuration(t *testing.T) {
 // The log start offset moves when records are deleted; what was below it is
 // done with.
 func TestLogStartMoves(t *testing.T) {
-	inBubble(t, func(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
 		r := newPlaneRig(t, "kip")
 		r.k.topic("in", 1)
 		m := r.join("g", "m", "in", 0, 0)
@@ -403,7 +424,7 @@ func TestLeaderChanges(t *testing.T) {
 			leader int32
 		}{{"to another broker", 2}, {"of the same broker", 0}} {
 			t.Run(map[bool]string{false: "persisted ", true: "memory "}[memory]+row.name, func(t *testing.T) {
-				inBubble(t, func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
 					r := newPlaneRig(t, "kip", func(r *planeRig) { r.memory = memory })
 					r.k.topic("in", 1)
 					r.k.produce("in", 0, fakeBatchHead{records: 10})
@@ -448,7 +469,7 @@ func TestLeaderChanges(t *testing.T) {
 // Marker and new leader may come in any order: what is persisted is resolved
 // even when nobody has the share-partition loaded.
 func TestMarkerAfterLeaderChange(t *testing.T) {
-	inBubble(t, func(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
 		r := newPlaneRig(t, "draft")
 		r.k.topic("in", 1)
 		r.k.produce("in", 0, fakeBatchHead{records: 10})
@@ -467,7 +488,7 @@ func TestMarkerAfterLeaderChange(t *testing.T) {
 
 // A marker that cannot be persisted is applied again until it can.
 func TestMarkerIsRepeated(t *testing.T) {
-	inBubble(t, func(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
 		r := newPlaneRig(t, "kip")
 		r.k.topic("in", 1)
 		r.k.produce("in", 0, fakeBatchHead{records: 10})
@@ -476,10 +497,10 @@ func TestMarkerIsRepeated(t *testing.T) {
 		r.wantCode(m.stage("t", owner{7, 3}, 0, 0, 9, ackAccept), nil)
 		r.co.failWrites(func(shareStateWrite) int16 { return kerr.CoordinatorLoadInProgress.Code })
 		r.end("t", owner{7, 3}, true)
-		time.Sleep(time.Minute)
+		bubbleSleep(time.Minute)
 		r.wantStates("g", "in", 0, "0-9 TX_PENDING")
 		r.co.failWrites(nil)
-		time.Sleep(markerRetryMost + time.Millisecond)
+		bubbleSleep(markerRetryMost + time.Millisecond)
 		r.wantStates("g", "in", 0)
 	})
 }
@@ -487,7 +508,7 @@ func TestMarkerIsRepeated(t *testing.T) {
 // Stages and their markers are persisted as they are to be: an update, then a
 // snapshot.
 func TestMarkerWritesASnapshot(t *testing.T) {
-	inBubble(t, func(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
 		r := newPlaneRig(t, "kip")
 		r.k.topic("in", 2)
 		for n := range int32(2) {
@@ -569,7 +590,7 @@ func TestConcurrentFetchesShareNothing(t *testing.T) {
 
 // The bytes of a fetch are the batches that were acquired, and no more.
 func TestShareFetchReturnsItsBatches(t *testing.T) {
-	inBubble(t, func(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
 		r := newPlaneRig(t, "kip")
 		r.k.topic("in", 1)
 		var spans []span

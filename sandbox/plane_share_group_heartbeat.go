@@ -213,16 +213,16 @@ func (p *plane) initialise(ctx context.Context, g *shareGroup, topics map[string
 	}
 	g.mu.Unlock()
 	slices.SortFunc(missing, compareStateKeys)
-	any := false
+	done := false
 	for _, k := range missing {
 		if code := p.co.initialize(ctx, k, epoch, -1); code != 0 {
 			p.cfg.logf("share-partition %s: initialise: %s", k, errorName(code))
 			continue
 		}
 		g.setReady(k.topicID, k.partition, true)
-		any = true
+		done = true
 	}
-	return any
+	return done
 }
 
 // forgetDeleted removes the state that a group has for topics that are gone. The

@@ -2,6 +2,7 @@ package sandbox
 
 import (
 	"testing"
+	"testing/synctest"
 
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kmsg"
@@ -14,7 +15,7 @@ func (r *planeRig) describeOffsets(c caller, group string, topics []kmsg.Describ
 }
 
 func TestDescribeShareGroupOffsets(t *testing.T) {
-	inBubble(t, func(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
 		r := newPlaneRig(t, "kip")
 		r.k.topic("in", 2)
 		r.k.topic("other", 1)
@@ -77,7 +78,7 @@ func (r *planeRig) alterOffset(c caller, group, topic string, partition int32, o
 }
 
 func TestAlterShareGroupOffsets(t *testing.T) {
-	inBubble(t, func(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
 		r := newPlaneRig(t, "kip")
 		r.k.topic("in", 1)
 		r.k.topic("secret", 1)
@@ -125,7 +126,7 @@ func TestAlterShareGroupOffsets(t *testing.T) {
 }
 
 func TestDeleteShareGroupOffsets(t *testing.T) {
-	inBubble(t, func(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
 		r := newPlaneRig(t, "kip")
 		r.k.topic("in", 1)
 		r.k.topic("secret", 1)

@@ -10,17 +10,20 @@ import (
 	"github.com/kshare/kshare/wire"
 )
 
-// inBubble runs a test with the clock of testing/synctest: it only runs while
-// everything waits.
-func inBubble(t *testing.T, f func(t *testing.T)) {
-	t.Helper()
-	synctest.Test(t, f)
+// bubbleSleep lets the clock of a synctest bubble run on; nothing waits for real.
+func bubbleSleep(d time.Duration) {
+	time.Sleep(d) //nolint:forbidigo // the clock of the bubble
+}
+
+// bubbleNow reads the clock of a synctest bubble.
+func bubbleNow() time.Time {
+	return time.Now() //nolint:forbidigo // the clock of the bubble
 }
 
 var bothDialects = []string{"kip", "draft"}
 
 func TestFetchAcquiresAndAcknowledgeAdvances(t *testing.T) {
-	inBubble(t, func(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
 		r := newPlaneRig(t, "kip")
 		r.k.topic("in", 1)
 		r.k.produce("in", 0, fakeBatchHead{records: 10})
@@ -37,18 +40,18 @@ func TestFetchAcquiresAndAcknowledgeAdvances(t *testing.T) {
 }
 
 func TestLockExpiryRedelivers(t *testing.T) {
-	inBubble(t, func(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
 		r := newPlaneRig(t, "kip")
 		r.k.topic("in", 1)
 		r.k.produce("in", 0, fakeBatchHead{records: 3})
 		m, o := r.join("g", "m", "in", 0, 0), r.join("g", "o", "in", 0, 0)
 		r.wantRanges(m.fetch(10), delivered(0, 2, 1))
 		r.wantRanges(o.fetch(10))
-		start := time.Now()
+		start := bubbleNow()
 		req := o.request(10)
 		req.MaxWaitMillis = 60_000
 		r.wantRanges(rangesOf(o.send(req), 0), delivered(0, 2, 2))
-		if d := time.Since(start); d != 30*time.Second {
+		if d := bubbleNow().Sub(start); d != 30*time.Second {
 			t.Fatalf("redelivered after %v, want the lock duration of 30s", d)
 		}
 		r.wantCode(m.ack(0, 0, 2, int8(wire.Accept)), kerr.InvalidRecordState)
@@ -58,7 +61,7 @@ func TestLockExpiryRedelivers(t *testing.T) {
 func TestStageThenCommit(t *testing.T) {
 	for _, d := range bothDialects {
 		t.Run(d, func(t *testing.T) {
-			inBubble(t, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
 				r := newPlaneRig(t, d)
 				r.k.topic("in", 1)
 				r.k.produce("in", 0, fakeBatchHead{records: 10})

@@ -4,6 +4,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
 
 	"github.com/kshare/kshare/wire"
 	"github.com/twmb/franz-go/pkg/kerr"
@@ -107,7 +108,7 @@ func TestTxnShareAcknowledgeErrors(t *testing.T) {
 	for _, d := range bothDialects {
 		for _, row := range rows {
 			t.Run(d+"/"+row.name, func(t *testing.T) {
-				inBubble(t, func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
 					r := newPlaneRig(t, d)
 					r.k.topic("in", 3)
 					r.k.produce("in", 0, fakeBatchHead{records: 10})
@@ -155,7 +156,7 @@ func TestTxnShareAcknowledgeErrors(t *testing.T) {
 // A topic without READ fails the whole request in kip and its own partitions
 // in the draft, where the others are staged.
 func TestTxnShareAcknowledgeDeniedTopic(t *testing.T) {
-	inBubble(t, func(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
 		for _, d := range bothDialects {
 			r := newPlaneRig(t, d)
 			r.k.topic("in", 1)
@@ -186,7 +187,7 @@ func TestTxnShareAcknowledgeDeniedTopic(t *testing.T) {
 
 // Only kip tells who leads a partition.
 func TestTxnShareAcknowledgeNamesTheLeader(t *testing.T) {
-	inBubble(t, func(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
 		for _, d := range bothDialects {
 			r := newPlaneRig(t, d)
 			r.k.topic("in", 1)
@@ -220,7 +221,7 @@ func TestTxnShareAcknowledgeNamesTheLeader(t *testing.T) {
 // Registered are the partitions of __share_group_state that hold the state,
 // each once, and those of partitions with an error are not.
 func TestTxnShareAcknowledgeRegisters(t *testing.T) {
-	inBubble(t, func(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
 		r := newPlaneRig(t, "draft")
 		id := r.k.topic("in", 7)
 		m := r.join("g", "m", "in", 0, 0, 3, 6)
@@ -254,7 +255,7 @@ func TestTxnShareAcknowledgeRegisters(t *testing.T) {
 
 // When nothing valid is left no coordinator is asked.
 func TestTxnShareAcknowledgeWithoutValidPartitions(t *testing.T) {
-	inBubble(t, func(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
 		r := newPlaneRig(t, "draft")
 		r.k.topic("in", 1)
 		m := r.join("g", "m", "in", 0, 0)
@@ -271,7 +272,7 @@ func TestTxnShareAcknowledgeWithoutValidPartitions(t *testing.T) {
 
 // A gap may be staged in the draft alone; a commit archives it.
 func TestTxnShareAcknowledgeGap(t *testing.T) {
-	inBubble(t, func(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
 		for _, d := range bothDialects {
 			r := newPlaneRig(t, d)
 			r.k.topic("in", 1)
@@ -294,7 +295,7 @@ func TestTxnShareAcknowledgeGap(t *testing.T) {
 
 // Offsets below the start offset are done with: they count as staged.
 func TestTxnShareAcknowledgeBelowStartOffset(t *testing.T) {
-	inBubble(t, func(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
 		r := newPlaneRig(t, "kip")
 		r.k.topic("in", 1)
 		r.k.produce("in", 0, fakeBatchHead{records: 10})
@@ -310,7 +311,7 @@ func TestTxnShareAcknowledgeBelowStartOffset(t *testing.T) {
 // What was staged once is staged again with success: the first answer may have
 // been lost. It writes nothing.
 func TestTxnShareAcknowledgeRepeated(t *testing.T) {
-	inBubble(t, func(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
 		r := newPlaneRig(t, "kip")
 		r.k.topic("in", 1)
 		r.k.produce("in", 0, fakeBatchHead{records: 10})
@@ -330,7 +331,7 @@ func TestTxnShareAcknowledgeRepeated(t *testing.T) {
 func TestStagedRecordsAreLeftAlone(t *testing.T) {
 	for _, d := range bothDialects {
 		t.Run(d, func(t *testing.T) {
-			inBubble(t, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
 				r := newPlaneRig(t, d)
 				r.k.topic("in", 1)
 				r.k.produce("in", 0, fakeBatchHead{records: 5})

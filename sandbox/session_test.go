@@ -3,6 +3,7 @@ package sandbox
 import (
 	"slices"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kerr"
@@ -23,7 +24,7 @@ func TestShareSessionEpochs(t *testing.T) {
 		{"-1 closes", func(int32) int32 { return -1 }, nil, nil},
 	} {
 		t.Run(row.name, func(t *testing.T) {
-			inBubble(t, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
 				r := newPlaneRig(t, "kip")
 				r.k.topic("in", 1)
 				for i, want := range []*kerr.Error{row.fetch, row.ack} {
@@ -46,7 +47,7 @@ func TestShareSessionEpochs(t *testing.T) {
 }
 
 func TestShareSessionIsPerMemberAndBroker(t *testing.T) {
-	inBubble(t, func(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
 		r := newPlaneRig(t, "kip")
 		r.k.topic("in", 2)
 		m := r.join("g", "m", "in", 0, 0)
@@ -65,7 +66,7 @@ func TestShareSessionIsPerMemberAndBroker(t *testing.T) {
 }
 
 func TestShareSessionLimit(t *testing.T) {
-	inBubble(t, func(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
 		r := newPlaneRig(t, "kip")
 		r.k.topic("in", 2)
 		r.k.set("group.share.max.share.sessions", "1")
@@ -80,7 +81,7 @@ func TestShareSessionLimit(t *testing.T) {
 }
 
 func TestAcknowledgementsMayNotOpenASession(t *testing.T) {
-	inBubble(t, func(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
 		r := newPlaneRig(t, "kip")
 		r.k.topic("in", 1)
 		r.k.produce("in", 0, fakeBatchHead{records: 10})
@@ -128,7 +129,7 @@ func TestShareSessionEnd(t *testing.T) {
 	}
 	for name, end := range ends {
 		t.Run(name, func(t *testing.T) {
-			inBubble(t, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
 				r := newPlaneRig(t, "kip")
 				r.k.topic("in", 1)
 				r.k.produce("in", 0, fakeBatchHead{records: 10})
@@ -149,7 +150,7 @@ func TestShareSessionEnd(t *testing.T) {
 
 // Another connection of the same member does not end its session.
 func TestShareSessionBelongsToItsConnection(t *testing.T) {
-	inBubble(t, func(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
 		r := newPlaneRig(t, "kip")
 		r.k.topic("in", 1)
 		m := r.join("g", "m", "in", 0, 0)
@@ -166,17 +167,17 @@ func TestShareSessionBelongsToItsConnection(t *testing.T) {
 
 // A fetch that waits ends with its session, and acquires nothing any more.
 func TestWaitingFetchEndsWithItsSession(t *testing.T) {
-	inBubble(t, func(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
 		r := newPlaneRig(t, "kip")
 		r.k.topic("in", 1)
 		m := r.join("g", "m", "in", 0, 0)
 		m.fetch(1)
-		start := time.Now()
+		start := bubbleNow()
 		time.AfterFunc(3*time.Second, func() { r.p.connectionClosed(m.c) })
 		req := m.request(10)
 		req.MaxWaitMillis = 60_000
 		r.wantRanges(rangesOf(m.send(req), 0))
-		if d := time.Since(start); d != 3*time.Second {
+		if d := bubbleNow().Sub(start); d != 3*time.Second {
 			t.Errorf("the fetch ended after %v, want 3s", d)
 		}
 		r.k.produce("in", 0, fakeBatchHead{records: 10})
