@@ -79,15 +79,35 @@ func (w *worker) run1(ctx context.Context) (err error) {
 		return err
 	}
 	w.batch = w.opts.BatchRecords
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
 	w.consumer, err = share.NewConsumer(ctx, w.cl, share.Config{
 		GroupID: w.opts.GroupID, Topics: []string{w.opts.From},
 		MemberID:   share.NamedMemberID(w.opts.GroupID, w.id),
 		MaxRecords: int32(w.opts.BatchRecords), Warn: w.opts.Warn, Now: w.opts.Now,
+		Lost: func(lost error) { w.lost(ctx, cancel, lost) },
 	})
 	if err == nil {
 		err = w.loop(ctx)
 	}
-	return errors.Join(err, w.leave(ctx))
+	_, fenced := errors.AsType[*txn.FencedError](err)
+	w.leave(ctx, fenced)
+	return err
+}
+
+// lost is called when a broker does not know our share session or the member as
+// we do. Since member and transactional ID go together, a successor that uses
+// the one has taken over the other too: then this worker ends at once, even in
+// the middle of a transform, instead of competing for the session.
+func (w *worker) lost(ctx context.Context, cancel context.CancelCauseFunc, lost error) {
+	err := w.session.CheckOwner(ctx)
+	if _, ok := errors.AsType[*txn.FencedError](err); ok {
+		cancel(err)
+		return
+	}
+	if ctx.Err() == nil {
+		w.opts.Warn(lost)
+	}
 }
 
 // maxBufferedBytes bounds what the producer holds of large records.
@@ -99,20 +119,23 @@ func cleanUp(ctx context.Context) (context.Context, context.CancelFunc) {
 }
 
 // leave gives everything back. Failures are warnings: what the run has done is
-// not changed by them, and the broker cleans up by itself in time.
-func (w *worker) leave(ctx context.Context) error {
+// not changed by them, and the broker cleans up by itself in time. A fenced
+// worker has nothing to give back, and its member is its successor's.
+func (w *worker) leave(ctx context.Context, fenced bool) {
 	ctx, cancel := cleanUp(ctx)
 	defer cancel()
-	if err := w.session.Close(ctx); err != nil {
+	if err := w.session.Close(ctx); err != nil && !fenced {
 		w.opts.Warn(fmt.Errorf("close %q: %w", w.id, err))
 	}
-	if w.consumer == nil {
-		return nil
+	switch {
+	case w.consumer == nil:
+	case fenced:
+		w.consumer.Abandon()
+	default:
+		if err := w.consumer.Close(ctx); err != nil {
+			w.opts.Warn(fmt.Errorf("leave share group %q: %w", w.opts.GroupID, err))
+		}
 	}
-	if err := w.consumer.Close(ctx); err != nil {
-		w.opts.Warn(fmt.Errorf("leave share group %q: %w", w.opts.GroupID, err))
-	}
-	return nil
 }
 
 func (w *worker) loop(ctx context.Context) error {
@@ -180,14 +203,16 @@ func (w *worker) process(ctx context.Context, b *share.Batch) (int, error) {
 		w.committed(ctx, b, d)
 		return int(d.accepted + d.rejected), nil
 	case ctx.Err() != nil:
-		w.aborted(ctx, b, d)
+		_ = w.aborted(ctx, b, d)
 		return 0, context.Cause(ctx)
 	}
 	if _, ok := errors.AsType[*txn.OutcomeUnknownError](err); ok {
 		w.opts.Counts.Unknown.Add(1)
 		return 0, err
 	}
-	w.aborted(ctx, b, d)
+	if aerr := w.aborted(ctx, b, d); aerr != nil && !txn.IsFatal(err) {
+		err = aerr
+	}
 	if _, ok := errors.AsType[*RecordError](err); ok || txn.IsFatal(err) {
 		return 0, err
 	}
@@ -348,17 +373,22 @@ func (w *worker) acknowledge(ctx context.Context, b *share.Batch, acks *share.Ac
 }
 
 // aborted ends the transaction of a batch without effect and gives its records
-// back.
-func (w *worker) aborted(ctx context.Context, b *share.Batch, d *decisions) {
+// back. It returns an error when the worker cannot go on.
+func (w *worker) aborted(ctx context.Context, b *share.Batch, d *decisions) error {
 	cctx, cancel := cleanUp(ctx)
 	defer cancel()
-	if err := w.session.Abort(cctx); err != nil {
-		w.opts.Warn(fmt.Errorf("abort: %w", err))
-	}
+	err := w.session.Abort(cctx)
 	if d.begun {
 		w.opts.Counts.Aborted.Add(1)
 	}
+	if err != nil && txn.IsFatal(err) {
+		return err
+	}
+	if err != nil {
+		w.opts.Warn(fmt.Errorf("abort: %w", err))
+	}
 	w.giveBack(cctx, b, d)
+	return nil
 }
 
 // giveBack releases the records of a batch. After an abort, whether staged

@@ -39,6 +39,11 @@ type Config struct {
 	// Warn is told of conditions that pass by themselves but that an operator
 	// should know, such as SHARE_SESSION_LIMIT_REACHED. nil drops them.
 	Warn func(err error)
+	// Lost is told, in a goroutine of its own, when a broker or the coordinator
+	// says that it knows the member or its session no more, or in another state.
+	// The consumer recovers by itself; but another process that uses the same
+	// member ID looks like that, too. nil drops it.
+	Lost func(err error)
 	// Now is the clock; nil is time.Now.
 	Now func() time.Time
 }
@@ -146,6 +151,9 @@ func (cfg *Config) setDefaults() error {
 	}
 	if cfg.Warn == nil {
 		cfg.Warn = func(error) {}
+	}
+	if cfg.Lost == nil {
+		cfg.Lost = func(error) {}
 	}
 	return nil
 }
@@ -258,20 +266,38 @@ func (c *Consumer) EmptyFetches() int64 {
 // ErrClosed is returned by calls on a closed consumer.
 var ErrClosed = errors.New("share consumer is closed")
 
+// Abandon stops fetching and heartbeating and tells nobody: the share sessions
+// end with the connections, and the membership with the session timeout. It is
+// for a member whose ID another process has taken over, which Close would throw
+// out of the group.
+func (c *Consumer) Abandon() {
+	if c.stop() {
+		c.cancelRequests()
+		c.wg.Wait()
+	}
+}
+
+// stop ends fetching and heartbeating; false when that was done before.
+func (c *Consumer) stop() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.closed {
+		return false
+	}
+	c.closed = true
+	c.notify()
+	c.cancel(ErrClosed)
+	return true
+}
+
 // Close releases everything that was acquired and not acknowledged or staged,
 // closes the share sessions and leaves the group, in that order. Records that
 // are staged in a transaction stay with it. It returns the first failure, after
 // trying everything; the broker cleans up by itself after the session timeout.
 func (c *Consumer) Close(ctx context.Context) error {
-	c.mu.Lock()
-	if c.closed {
-		c.mu.Unlock()
+	if !c.stop() {
 		return nil
 	}
-	c.closed = true
-	c.notify()
-	c.mu.Unlock()
-	c.cancel(ErrClosed)
 	defer c.cancelRequests()
 	defer context.AfterFunc(ctx, c.cancelRequests)()
 	c.wg.Wait()
@@ -320,6 +346,20 @@ func backoff(n int) time.Duration {
 	d := time.Duration(float64(minBackoff) * math.Pow(2, float64(min(n, 16))))
 	d = min(d, maxBackoff)
 	return d/2 + mrand.N(d/2+1)
+}
+
+// isLost reports whether err says that the member or its session is not known,
+// or not as we know it.
+func isLost(err error) bool {
+	for _, lost := range []error{
+		kerr.InvalidShareSessionEpoch, kerr.ShareSessionNotFound,
+		kerr.UnknownMemberID, kerr.FencedMemberEpoch, kerr.StaleMemberEpoch,
+	} {
+		if errors.Is(err, lost) {
+			return true
+		}
+	}
+	return false
 }
 
 // isFatal reports whether err is an answer of a broker that no retry cures.

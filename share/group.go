@@ -149,8 +149,8 @@ func (c *Consumer) heartbeatLoop(interval time.Duration) {
 			interval = heartbeatInterval(resp)
 		case c.ctx.Err() != nil:
 			return
-		case errors.Is(err, kerr.UnknownMemberID), errors.Is(err, kerr.FencedMemberEpoch), errors.Is(err, kerr.StaleMemberEpoch):
-			c.cfg.Warn(err)
+		case isLost(err):
+			go c.cfg.Lost(err)
 			c.dropAssignment()
 			if _, err := c.heartbeat(c.ctx, joinEpoch); err != nil && isFatal(err) {
 				c.fail(err)

@@ -113,7 +113,11 @@ func (s *session) fetchLoop() {
 			s.c.fail(err)
 			return
 		default:
-			s.c.cfg.Warn(err)
+			if isLost(err) {
+				go s.c.cfg.Lost(err)
+			} else {
+				s.c.cfg.Warn(err)
+			}
 			s.c.lookAgain()
 			if !s.c.wait(backoff(fails)) {
 				return

@@ -36,19 +36,21 @@ const DefaultTimeout = 60 * time.Second
 // Session runs one transaction after the other under one transactional ID. Its
 // methods are to be called by one goroutine at a time, except Produce and
 // SendShareAcknowledgements, which may run at once with each other between
-// Begin and Commit or Abort.
+// Begin and Commit or Abort, and CheckOwner.
 type Session struct {
 	cl      *cluster.Client
 	cfg     Config
 	dialect wire.Dialect
 
+	// gate is held while the epoch may change: by Begin, Commit and Abort.
+	gate     sync.Mutex
 	producer *kgo.Client
-	renew    bool // the producer's epoch is not the coordinator's any more
+	renew    bool // kgo's idea of the epoch is not the coordinator's any more
 
 	// Of the transaction that is open; reset by Begin.
 	open       bool
 	began      time.Time
-	producerID int64
+	producerID int64 // -1 before the first
 	epoch      int16
 	produced   atomic.Int64 // records handed to the producer
 	failed     atomic.Int64
@@ -77,7 +79,7 @@ func NewSession(ctx context.Context, cl *cluster.Client, cfg Config) (*Session, 
 	if err != nil {
 		return nil, err
 	}
-	s := &Session{cl: cl, cfg: cfg, dialect: dialect}
+	s := &Session{cl: cl, cfg: cfg, dialect: dialect, producerID: -1}
 	if err := s.renewProducer(ctx); err != nil {
 		return nil, err
 	}
@@ -97,7 +99,15 @@ func (s *Session) ProducerID() (id int64, epoch int16) { return s.producerID, s.
 // aborts a transaction that is still open and raises the epoch. It is how the
 // session goes on after kgo's idea of the epoch has become wrong: kgo cannot be
 // told of an EndTxn that it did not send itself.
+//
+// InitProducerId takes the transactional ID over from whoever has it, so before
+// any but the first one the session makes sure that it still has it itself.
 func (s *Session) renewProducer(ctx context.Context) error {
+	if s.producerID >= 0 {
+		if err := s.checkOwner(ctx); err != nil {
+			return err
+		}
+	}
 	if s.producer != nil {
 		s.producer.Close()
 		s.producer = nil
@@ -119,6 +129,45 @@ func (s *Session) renewProducer(ctx context.Context) error {
 	return nil
 }
 
+// follow takes over the epoch that the end of a transaction has left kgo with.
+func (s *Session) follow(ctx context.Context) {
+	if s.renew {
+		return // kgo does not know it, and endTxn has noted it
+	}
+	if id, epoch, err := s.producer.ProducerID(ctx); err == nil {
+		s.producerID, s.epoch = id, epoch
+	}
+}
+
+// CheckOwner asks the coordinator whether this session still has its
+// transactional ID. It returns a *FencedError when another producer has taken
+// it over. It may be called beside all other methods; while a transaction is
+// being ended it waits.
+func (s *Session) CheckOwner(ctx context.Context) error {
+	s.gate.Lock()
+	defer s.gate.Unlock()
+	return s.checkOwner(ctx)
+}
+
+// checkOwner returns a *FencedError when the coordinator knows a later producer
+// under the transactional ID than this session.
+func (s *Session) checkOwner(ctx context.Context) error {
+	d, err := describe(ctx, s.cl, s.cfg.TransactionalID)
+	switch {
+	case errors.Is(err, kerr.TransactionalIDNotFound): // it expired
+		return nil
+	case err != nil:
+		return cluster.Classify(err)
+	case d.producerID == s.producerID && d.producerEpoch <= s.epoch:
+		return nil
+	}
+	err = s.fencedOrLate(d, kerr.ProducerFenced)
+	if _, late := errors.AsType[*AbortedError](err); late {
+		return nil // it was our own transaction that timed out
+	}
+	return err
+}
+
 func (s *Session) initError(err error) error {
 	if errors.Is(err, kerr.InvalidTransactionTimeout) {
 		return &TimeoutRejectedError{TransactionalID: s.cfg.TransactionalID, Err: err}
@@ -132,6 +181,8 @@ func (s *Session) initError(err error) error {
 // a transaction whose end left the old one unusable. It may return what
 // NewSession returns.
 func (s *Session) Begin(ctx context.Context) error {
+	s.gate.Lock()
+	defer s.gate.Unlock()
 	if s.open {
 		return errors.New("begin transaction: one is open")
 	}
@@ -197,6 +248,8 @@ func (s *Session) Staged() int64 {
 // abort. Other errors: *GuardError, *FencedError, *cluster.AuthError,
 // *cluster.UnsupportedError, and *cluster.Error for what made the commit unsafe.
 func (s *Session) Commit(ctx context.Context, guard Guard) error {
+	s.gate.Lock()
+	defer s.gate.Unlock()
 	if !s.open {
 		return errors.New("commit transaction: none is open")
 	}
@@ -227,6 +280,7 @@ func (s *Session) Commit(ctx context.Context, guard Guard) error {
 	}
 	if err == nil {
 		s.open = false
+		s.follow(ctx)
 		return nil
 	}
 	return s.commitFailed(ctx, err, staged)
@@ -242,9 +296,11 @@ func (s *Session) commitFailed(ctx context.Context, err error, staged int64) err
 	switch outcome {
 	case OutcomeCommitted:
 		s.open = false
+		s.epoch = d.producerEpoch
 		return nil
 	case OutcomeAborted:
 		s.open = false
+		s.epoch = d.producerEpoch
 		return &AbortedError{TransactionalID: s.cfg.TransactionalID, Err: err}
 	case OutcomeOpen:
 		return s.classify(ctx, "commit transaction of", err)
@@ -296,10 +352,13 @@ func (s *Session) classify(ctx context.Context, op string, err error) error {
 }
 
 // Abort ends the open transaction without effect: nothing of it becomes visible
-// and its staged records go back. It does nothing when none is open. An error
-// means that the coordinator could not be reached; the session then aborts with
-// the next Begin, or the coordinator does when the transaction times out.
+// and its staged records go back. It does nothing when none is open. A
+// *FencedError says that another producer has aborted it and the session is at
+// its end; another error that the coordinator could not be reached: then the
+// next Begin aborts, or the coordinator when the transaction times out.
 func (s *Session) Abort(ctx context.Context) error {
+	s.gate.Lock()
+	defer s.gate.Unlock()
 	if !s.open {
 		return nil
 	}
@@ -317,6 +376,7 @@ func (s *Session) Abort(ctx context.Context) error {
 		err = s.abortStaged(ctx)
 	}
 	if err == nil {
+		s.follow(ctx)
 		return nil
 	}
 	s.renew = true
@@ -355,6 +415,9 @@ func (s *Session) endTxn(ctx context.Context, commit bool) error {
 		resp, err := req.RequestWith(ctx, s.cl.Requestor())
 		if err == nil {
 			err = kerr.ErrorForCode(resp.ErrorCode)
+		}
+		if err == nil && resp.ProducerID >= 0 {
+			s.producerID, s.epoch = resp.ProducerID, resp.ProducerEpoch
 		}
 		if err == nil || classOf(err) != retriable {
 			return err
