@@ -447,9 +447,9 @@ func loadShareCoordinator(ctx context.Context, k kafka, now func() time.Time) (*
 	if err := k.readState(ctx, l.replay); err != nil {
 		return nil, fmt.Errorf("load share coordinator: %w", err)
 	}
-	decided := l.finish()
 	s := newShareCoordinator(k, now, topic.partitions)
-	s.states = l.states
+	states, decided := l.finish()
+	s.states = states
 	var records []stateRecord
 	for _, key := range decided {
 		st := s.states[key].snapshotted()

@@ -21,11 +21,20 @@ import (
 // remembered until a record shows that they were acted on, or until the records
 // are staged anew. The latter always is an update: the coordinator never stages
 // by a snapshot alone.
+//
+// The time is that of reading the log: updates are only collected, and merged
+// when a marker or the end of the log asks for the state.
 type coordinatorLoad struct {
-	states  map[shareStateKey]coordinatedState
+	states  map[shareStateKey]*loadingState
 	pending map[producerIn]map[shareStateKey]struct{} // who may have TX_PENDING records
 	ended   map[producerIn]int16                      // the highest epoch in a marker
-	decided map[shareStateKey][]wire.StateBatch       // by marker; what the log has not said yet
+}
+
+// loadingState is the state of one share-partition so far.
+type loadingState struct {
+	coordinatedState
+	newer   []wire.StateBatch // of updates, to be merged onto batches
+	decided []wire.StateBatch // by a marker and not yet said by a record; they name the owner
 }
 
 // producerIn is a producer as seen from one partition of __share_group_state.
@@ -36,10 +45,9 @@ type producerIn struct {
 
 func newCoordinatorLoad() *coordinatorLoad {
 	return &coordinatorLoad{
-		states:  make(map[shareStateKey]coordinatedState),
+		states:  make(map[shareStateKey]*loadingState),
 		pending: make(map[producerIn]map[shareStateKey]struct{}),
 		ended:   make(map[producerIn]int16),
-		decided: make(map[shareStateKey][]wire.StateBatch),
 	}
 }
 
@@ -57,69 +65,93 @@ func (l *coordinatorLoad) replay(r stateRecord) error {
 		return fmt.Errorf("%s-%d: %w", stateTopic, r.partition, err)
 	}
 	k := shareStateKey{group: rec.Key.GroupID, topicID: rec.Key.TopicID, partition: rec.Key.Partition}
-	switch {
-	case rec.Tombstone():
+	if rec.Tombstone() {
 		delete(l.states, k)
-		delete(l.decided, k)
-	case rec.Snapshot != nil:
-		l.snapshot(k, *rec.Snapshot)
-	default:
-		l.update(k, *rec.Update)
+		return nil
 	}
-	for _, b := range l.states[k].batches {
-		if b.DeliveryState == wire.TxPending {
-			p := producerIn{r.partition, b.Staged.ProducerID}
-			if l.pending[p] == nil {
-				l.pending[p] = make(map[shareStateKey]struct{})
-			}
-			l.pending[p][k] = struct{}{}
-		}
+	st, known := l.states[k]
+	if !known {
+		st = &loadingState{coordinatedState: coordinatedState{shareState: shareState{startOffset: -1, deliveryCompleteCount: -1}}}
+		l.states[k] = st
+	}
+	if rec.Snapshot != nil {
+		st.snapshot(*rec.Snapshot)
+		l.track(r.partition, k, rec.Snapshot.StateBatches)
+	} else {
+		st.update(*rec.Update)
+		l.track(r.partition, k, rec.Update.StateBatches)
 	}
 	return nil
 }
 
-func (l *coordinatorLoad) snapshot(k shareStateKey, v wire.ShareSnapshot) {
-	st := coordinatedState{
+// track remembers whose end k waits for.
+func (l *coordinatorLoad) track(partition int32, k shareStateKey, batches []wire.StateBatch) {
+	for _, b := range batches {
+		if b.DeliveryState != wire.TxPending {
+			continue
+		}
+		p := producerIn{partition, b.Staged.ProducerID}
+		if l.pending[p] == nil {
+			l.pending[p] = make(map[shareStateKey]struct{})
+		}
+		l.pending[p][k] = struct{}{}
+	}
+}
+
+func (st *loadingState) snapshot(v wire.ShareSnapshot) {
+	st.coordinatedState = coordinatedState{
 		shareState: shareState{
-			stateEpoch: v.StateEpoch, leaderEpoch: max(v.LeaderEpoch, l.states[k].leaderEpoch), startOffset: v.StartOffset,
+			stateEpoch: v.StateEpoch, leaderEpoch: max(v.LeaderEpoch, st.leaderEpoch), startOffset: v.StartOffset,
 			deliveryCompleteCount: v.DeliveryCompleteCount,
 			batches:               wire.MergeStateBatches(nil, v.StateBatches, v.StartOffset),
 		},
 		snapshotEpoch: v.SnapshotEpoch,
 	}
-	still := overruled(st.batches, l.decided[k])
-	delete(l.decided, k)
-	l.states[k] = st
-	l.decide(k, still)
+	st.newer = nil
+	still := overruled(st.batches, st.decided)
+	st.decided = nil
+	st.decide(still)
 }
 
-func (l *coordinatorLoad) update(k shareStateKey, v wire.ShareUpdate) {
-	st, known := l.states[k]
-	if !known {
-		st.startOffset, st.deliveryCompleteCount = -1, -1
-	}
+func (st *loadingState) update(v wire.ShareUpdate) {
 	st.leaderEpoch = max(v.LeaderEpoch, st.leaderEpoch)
 	if v.StartOffset >= 0 {
 		st.startOffset = v.StartOffset
 	}
-	st.batches = wire.MergeStateBatches(st.batches, v.StateBatches, st.startOffset)
+	st.newer = append(st.newer, v.StateBatches...)
 	st.snapshotEpoch = v.SnapshotEpoch
 	st.updates++
-
-	// What the update speaks of is no longer decided by a marker before it.
-	const spoken wire.RecordState = -1
-	said := slices.Clone(v.StateBatches)
-	for i := range said {
-		said[i].DeliveryState = spoken
+	if len(st.decided) > 0 {
+		st.decided = without(st.decided, v.StateBatches, st.startOffset)
 	}
-	left := wire.MergeStateBatches(l.decided[k], said, st.startOffset)
-	left = slices.DeleteFunc(left, func(b wire.StateBatch) bool { return b.DeliveryState == spoken })
-	l.keepDecided(k, left)
 	if v.DeliveryCompleteCount >= 0 {
 		// Who wrote the update did not count yet what the marker decided.
-		st.deliveryCompleteCount = v.DeliveryCompleteCount + terminalRecords(left)
+		st.deliveryCompleteCount = v.DeliveryCompleteCount + terminalRecords(st.decided)
 	}
-	l.states[k] = st
+}
+
+// merge brings batches up to date.
+func (st *loadingState) merge() {
+	st.batches = wire.MergeStateBatches(st.batches, st.newer, st.startOffset)
+	st.newer = nil
+}
+
+// decide puts TX_PENDING ranges into the state that a marker decided, and
+// remembers that it did. The state is merged, and each of batches still names
+// the owner.
+func (st *loadingState) decide(batches []wire.StateBatch) {
+	if len(batches) == 0 {
+		return
+	}
+	resolved := slices.Clone(batches)
+	for i := range resolved {
+		resolved[i].Staged = wire.NoStagedOwner()
+	}
+	if st.deliveryCompleteCount >= 0 {
+		st.deliveryCompleteCount += terminalRecords(resolved)
+	}
+	st.batches = wire.MergeStateBatches(st.batches, resolved, st.startOffset)
+	st.decided = wire.MergeStateBatches(st.decided, batches, st.startOffset)
 }
 
 // terminalRecords counts the records that batches say are done with.
@@ -133,13 +165,15 @@ func terminalRecords(batches []wire.StateBatch) int32 {
 	return int32(min(n, math.MaxInt32))
 }
 
-// keepDecided replaces what is decided for k.
-func (l *coordinatorLoad) keepDecided(k shareStateKey, batches []wire.StateBatch) {
-	if len(batches) == 0 {
-		delete(l.decided, k)
-		return
+// without returns batches less the offsets that said speaks of and those below
+// start.
+func without(batches, said []wire.StateBatch, start int64) []wire.StateBatch {
+	const spoken wire.RecordState = -1
+	said = slices.Clone(said)
+	for i := range said {
+		said[i].DeliveryState = spoken
 	}
-	l.decided[k] = batches
+	return slices.DeleteFunc(wire.MergeStateBatches(batches, said, start), func(b wire.StateBatch) bool { return b.DeliveryState == spoken })
 }
 
 // overruled returns the parts of TX_PENDING batches that were decided for the
@@ -163,25 +197,6 @@ func overruled(batches, decided []wire.StateBatch) []wire.StateBatch {
 	return out
 }
 
-// decide puts TX_PENDING ranges of k into the state that a marker decided, and
-// remembers that it did. Each of batches still names the owner.
-func (l *coordinatorLoad) decide(k shareStateKey, batches []wire.StateBatch) {
-	if len(batches) == 0 {
-		return
-	}
-	st := l.states[k]
-	resolved := slices.Clone(batches)
-	for i := range resolved {
-		resolved[i].Staged = wire.NoStagedOwner()
-	}
-	if st.deliveryCompleteCount >= 0 {
-		st.deliveryCompleteCount += terminalRecords(resolved)
-	}
-	st.batches = wire.MergeStateBatches(st.batches, resolved, st.startOffset)
-	l.states[k] = st
-	l.keepDecided(k, wire.MergeStateBatches(l.decided[k], batches, st.startOffset))
-}
-
 // end applies an end marker to what its producer has staged in the partition.
 //
 // The epoch in a marker is that of the staging, or with transactions of version
@@ -194,8 +209,8 @@ func (l *coordinatorLoad) end(m stateRecord) {
 		l.ended[p] = m.producerEpoch
 	}
 	committed := m.producerEpoch - 1
-	for k := range l.pending[p] {
-		for range pendingOf(l.states[k].batches, m.producerID, func(epoch int16) bool { return epoch == m.producerEpoch }) {
+	for _, b := range l.stagedBy(p) {
+		if b.Staged.ProducerEpoch == m.producerEpoch {
 			committed = m.producerEpoch
 			break
 		}
@@ -204,25 +219,49 @@ func (l *coordinatorLoad) end(m stateRecord) {
 		func(epoch int16) bool { return m.commit && epoch == committed })
 }
 
+// stagedBy returns all batches that a producer has staged and not ended, of any
+// share-partition.
+func (l *coordinatorLoad) stagedBy(p producerIn) []wire.StateBatch {
+	var out []wire.StateBatch
+	for k := range l.pending[p] {
+		if st := l.states[k]; st != nil {
+			out = append(out, st.stagedBy(p.producerID)...)
+		}
+	}
+	return out
+}
+
+// stagedBy returns the batches that a producer has staged and not ended.
+func (st *loadingState) stagedBy(producerID int64) []wire.StateBatch {
+	st.merge()
+	var out []wire.StateBatch
+	for _, b := range st.batches {
+		if b.DeliveryState == wire.TxPending && b.Staged.ProducerID == producerID {
+			out = append(out, b)
+		}
+	}
+	return out
+}
+
 // resolve decides all staged batches of p whose epoch is over.
 func (l *coordinatorLoad) resolve(p producerIn, over, committed func(epoch int16) bool) {
 	for k := range l.pending[p] {
-		var batches []wire.StateBatch
-		more := false
-		for b := range pendingOf(l.states[k].batches, p.producerID, func(int16) bool { return true }) {
-			switch epoch := b.Staged.ProducerEpoch; {
-			case !over(epoch):
-				more = true
-				continue
-			case committed(epoch):
-				b.DeliveryState = b.Staged.AfterCommit()
-			default:
-				b.DeliveryState = wire.Available
-			}
-			batches = append(batches, b)
+		st := l.states[k]
+		if st == nil { // removed
+			delete(l.pending[p], k)
+			continue
 		}
-		l.decide(k, batches)
-		if !more {
+		staged := st.stagedBy(p.producerID)
+		ended := slices.DeleteFunc(slices.Clone(staged), func(b wire.StateBatch) bool { return !over(b.Staged.ProducerEpoch) })
+		for i := range ended {
+			b := &ended[i]
+			b.DeliveryState = wire.Available
+			if committed(b.Staged.ProducerEpoch) {
+				b.DeliveryState = b.Staged.AfterCommit()
+			}
+		}
+		st.decide(ended)
+		if len(ended) == len(staged) {
 			delete(l.pending[p], k)
 		}
 	}
@@ -231,27 +270,27 @@ func (l *coordinatorLoad) resolve(p producerIn, over, committed func(epoch int16
 	}
 }
 
-// pendingOf returns the batches that a producer has staged with such an epoch.
-func pendingOf(batches []wire.StateBatch, producerID int64, epoch func(int16) bool) func(func(wire.StateBatch) bool) {
-	return func(yield func(wire.StateBatch) bool) {
-		for _, b := range batches {
-			if b.DeliveryState == wire.TxPending && b.Staged.ProducerID == producerID && epoch(b.Staged.ProducerEpoch) && !yield(b) {
-				return
-			}
-		}
-	}
-}
-
-// finish decides what was staged when the transaction had ended already: its
+// finish returns all states, and the share-partitions of which the log does not
+// say yet what was decided, sorted.
+//
+// It decides for what was staged when the transaction had ended already: its
 // epoch is below that of a marker, and no marker followed. A producer commits
 // only what it was told is staged, so this was not part of a commit; it is
-// aborted. It returns the share-partitions of which the
-// log does not say yet what was decided, sorted.
-func (l *coordinatorLoad) finish() []shareStateKey {
+// aborted.
+func (l *coordinatorLoad) finish() (states map[shareStateKey]coordinatedState, decided []shareStateKey) {
 	for p := range l.pending {
 		if e, ok := l.ended[p]; ok {
 			l.resolve(p, func(epoch int16) bool { return epoch < e }, func(int16) bool { return false })
 		}
 	}
-	return slices.SortedFunc(maps.Keys(l.decided), compareStateKeys)
+	states = make(map[shareStateKey]coordinatedState, len(l.states))
+	for _, k := range slices.SortedFunc(maps.Keys(l.states), compareStateKeys) {
+		st := l.states[k]
+		st.merge()
+		states[k] = st.coordinatedState
+		if len(st.decided) > 0 {
+			decided = append(decided, k)
+		}
+	}
+	return states, decided
 }
