@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/base64"
 	"fmt"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -286,7 +287,7 @@ func parseISODuration(s string) (time.Duration, error) {
 
 // String names a share-partition as the share coordinator's key does.
 func (k shareStateKey) String() string {
-	return fmt.Sprintf("%s:%s:%d", k.group, topicIDText(k.topicID), k.partition)
+	return wire.ShareCoordinatorKey(k.group, k.topicID, k.partition)
 }
 
 // leaderCode is what the leader answers when the share coordinator answered it
@@ -430,24 +431,50 @@ func (p *plane) armLocked(lp *leaderPartition) {
 	lp.timerAt = at
 	d := at.Sub(p.cfg.now())
 	if lp.timer == nil {
-		lp.timer = p.after(d, func() { p.expireLocks(lp) })
+		lp.timer = p.after(d, func() { p.expireLocks(lp, p.cfg.now()) })
 		return
 	}
 	lp.timer.Reset(max(d, 0))
 }
 
-// expireLocks releases the records whose acquisition lock has run out.
-func (p *plane) expireLocks(lp *leaderPartition) {
+// expireLocks releases the records whose acquisition lock has run out by now.
+func (p *plane) expireLocks(lp *leaderPartition, now time.Time) {
 	if p.begin(p.ctx, lp) != 0 {
 		return
 	}
 	o := &operation{lp: lp, keep: true}
 	lp.mu.Lock()
 	lp.timerAt = time.Time{}
-	o.ch = lp.sp.expire(p.cfg.now(), p.limits(lp.key.group))
+	o.ch = lp.sp.expire(now, p.limits(lp.key.group))
 	lp.mu.Unlock()
 	p.persist([]*operation{o}, false)
 	p.end(lp, true)
+}
+
+// crashLeader makes the leader of a partition lose what it holds in memory, for
+// all groups, as a broker that restarts does: ACQUIRED records are AVAILABLE
+// again, and TX_PENDING ones too unless they are persisted.
+func (p *plane) crashLeader(topic string, partition int32) {
+	for _, lp := range p.leadsOf(topic, partition) {
+		p.retire(lp)
+	}
+}
+
+// expireAllLocks makes all acquisition locks on a partition run out, for all
+// groups.
+func (p *plane) expireAllLocks(topic string, partition int32) {
+	for _, lp := range p.leadsOf(topic, partition) {
+		<-lp.ready
+		if lp.code == 0 {
+			p.expireLocks(lp, p.cfg.now().Add(24*time.Hour)) // no lock is longer
+		}
+	}
+}
+
+func (p *plane) leadsOf(topic string, partition int32) []*leaderPartition {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return slices.Collect(maps.Keys(p.logs[logKey{topic, partition}]))
 }
 
 func (lp *leaderPartition) stopTimer() {

@@ -82,3 +82,47 @@ func TestStageThenCommit(t *testing.T) {
 		})
 	}
 }
+
+// A leader that loses its memory in the middle of its term starts over from what
+// is persisted, and a waiting fetch goes on with that.
+func TestCrashLeader(t *testing.T) {
+	for _, memory := range []bool{false, true} {
+		t.Run(map[bool]string{false: "persisted", true: "memory"}[memory], func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				r := newPlaneRig(t, "kip", func(r *planeRig) { r.memory = memory })
+				r.k.topic("in", 1)
+				r.k.produce("in", 0, fakeBatchHead{records: 10})
+				m := r.join("g", "m", "in", 0, 0)
+				m.fetch(10)
+				r.wantCode(m.stage("t", owner{7, 3}, 0, 0, 4, int8(wire.Accept)), nil)
+				time.AfterFunc(time.Second, func() { r.p.crashLeader("in", 0) })
+				req := m.request(10)
+				req.MaxWaitMillis = 20_000
+				start := bubbleNow()
+				got := rangesOf(m.send(req), 0)
+				if d := bubbleNow().Sub(start); d != time.Second {
+					t.Errorf("the fetch took %v, want 1s", d)
+				}
+				if memory {
+					r.wantRanges(got, delivered(0, 9, 1))
+					return
+				}
+				r.wantRanges(got, delivered(5, 9, 1))
+				r.wantStates("g", "in", 0, "0-4 TX_PENDING", "5-9 ACQUIRED")
+			})
+		})
+	}
+}
+
+func TestExpireAllLocks(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newPlaneRig(t, "kip")
+		r.k.topic("in", 1)
+		r.k.produce("in", 0, fakeBatchHead{records: 10})
+		m := r.join("g", "m", "in", 0, 0)
+		m.fetch(10)
+		r.wantCode(m.stage("t", owner{7, 3}, 0, 0, 4, int8(wire.Accept)), nil)
+		r.p.expireAllLocks("in", 0)
+		r.wantStates("g", "in", 0, "0-4 TX_PENDING", "5-9 AVAILABLE")
+	})
+}
