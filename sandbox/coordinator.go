@@ -32,14 +32,15 @@ import (
 // reads is never about to be replaced by what an older one has under way.
 //
 // Where we differ from the broker:
-//   - read with leader epoch -1 reads and changes nothing. Kafka up to 4.4
-//     answers FENCED_LEADER_EPOCH once any leader has read the state.
+//   - read with leader epoch -1 reads and changes nothing. In the broker code
+//     that was read, -1 is below any known leader epoch, which starts at 0, and
+//     so is answered FENCED_LEADER_EPOCH.
 //   - of two batches for one offset the newer wins, not the one with the higher
 //     delivery count and state (see wire.MergeStateBatches).
 //   - initialize keeps the leader epoch, and with the state epoch and start
 //     offset that are there already it does nothing.
 //   - the start offset never moves back by a write, and a write below it does
-//     not change the delivery complete count (Kafka: since after 4.3).
+//     not change the delivery complete count.
 //   - batches that cannot be state are refused with INVALID_REQUEST.
 
 // defaultUpdatesPerSnapshot is Kafka's default of
