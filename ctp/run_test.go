@@ -467,10 +467,11 @@ func TestRunStoppedMidBatch(t *testing.T) {
 }
 
 // A second run with the same transactional ID fences the first one, which stops
-// and says so.
+// and says so. What the first one holds and cannot release any more comes back
+// with its locks, which are short here.
 func TestRunFencedByAnother(t *testing.T) {
 	eachDialect(t, func(t *testing.T, dialect string) {
-		e := newEnv(t, dialect)
+		e := newEnv(t, dialect, sandbox.WithBrokerConfigs(map[string]string{"group.share.record.lock.duration.ms": "1000"}))
 		e.produce(200, plain)
 		opts := e.options()
 		opts.UntilEmpty, opts.BatchRecords = false, 10
