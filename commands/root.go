@@ -70,6 +70,7 @@ the kind "error".`,
 	root.AddCommand(
 		newCtpCmd(d, runCtp),
 		newSandboxCmd(d),
+		newDemoCmd(d, runDemo),
 		newCompletionCmd(d, runCompletion),
 		newManCmd(d, runMan),
 		newVersionCmd(d, runVersion),

@@ -30,7 +30,7 @@ type pkg struct {
 // not here has no place in the picture yet.
 func mayImport() map[string][]string {
 	client := []string{"cluster", "share", "txn", "wire"}
-	operator := append([]string{"ctp", "drain", "feature", "inspect", "sandbox", "verify"}, client...)
+	operator := append([]string{"ctp", "drain", "feature", "inspect", "internal/demo", "sandbox", "verify"}, client...)
 	return map[string][]string{
 		"cmd/kshare":       {"commands"},
 		"commands":         append([]string{"completions", "internal/config", "output"}, operator...),
@@ -48,9 +48,10 @@ func mayImport() map[string][]string {
 		"wire":             nil,
 		"internal/config":  nil,
 		"internal/cmdtest": {"commands"},
+		"internal/demo":    append([]string{"ctp"}, client...),
 		// These have tests only, or stand apart.
 		"internal/archtest": nil,
-		"bench":             nil,
+		"bench":             append([]string{"ctp", "sandbox"}, client...),
 		"examples/gen":      nil,
 	}
 }
@@ -71,9 +72,9 @@ func usedBy() map[string][]string {
 		"golang.org/x/term":                     {"commands"},
 		"github.com/rogpeppe/go-internal":       nil, // tests only
 		"github.com/twmb/franz-go/pkg/kadm":     {"cluster", "commands", "ctp", "drain", "feature", "inspect", "sandbox", "share", "txn", "verify"},
-		"github.com/twmb/franz-go/pkg/kgo":      {"cluster", "ctp", "drain", "feature", "inspect", "sandbox", "share", "txn", "verify"},
-		"github.com/twmb/franz-go/pkg/kmsg":     {"cluster", "ctp", "drain", "feature", "inspect", "sandbox", "share", "txn", "verify", "wire"},
-		"github.com/twmb/franz-go/pkg/kerr":     {"cluster", "commands", "ctp", "drain", "feature", "inspect", "sandbox", "share", "txn", "verify"},
+		"github.com/twmb/franz-go/pkg/kgo":      {"bench", "internal/demo", "cluster", "ctp", "drain", "feature", "inspect", "sandbox", "share", "txn", "verify"},
+		"github.com/twmb/franz-go/pkg/kmsg":     {"bench", "internal/demo", "cluster", "ctp", "drain", "feature", "inspect", "sandbox", "share", "txn", "verify", "wire"},
+		"github.com/twmb/franz-go/pkg/kerr":     {"bench", "internal/demo", "cluster", "commands", "ctp", "drain", "feature", "inspect", "sandbox", "share", "txn", "verify"},
 		"github.com/twmb/franz-go/pkg/kbin":     {"cluster", "sandbox", "wire"},
 		"github.com/twmb/franz-go/pkg/sasl":     {"cluster"},
 		"github.com/twmb/franz-go/pkg/kversion": {"cluster", "sandbox"},
@@ -83,14 +84,14 @@ func usedBy() map[string][]string {
 // mayUse says which files may use a name that reaches around the dependencies a
 // function is given.
 func mayUse() map[string][]string {
-	process := []string{"cmd/kshare/main.go", "commands/deps.go", "examples/gen/main.go"}
+	process := []string{"bench/main.go", "cmd/kshare/main.go", "commands/deps.go", "examples/gen/main.go"}
 	return map[string][]string{
 		"os.Exit":       process,
 		"os.Stdin":      process,
 		"os.Stdout":     process,
 		"os.Stderr":     process,
 		"os.Args":       process,
-		"kgo.NewClient": {"cluster/connect.go", "sandbox/backend_client.go"},
+		"kgo.NewClient": {"bench/main.go", "cluster/connect.go", "sandbox/backend_client.go"},
 	}
 }
 
