@@ -351,6 +351,8 @@ func (b *backend) addPartitionsToTxn(ctx context.Context, transactionalID string
 		return registrationCode(codeOf(err))
 	case !ok || s.producerID != producerID:
 		return kerr.InvalidProducerIDMapping.Code
+	case producerEpoch >= exhaustedEpoch:
+		return kerr.InvalidProducerEpoch.Code
 	}
 	req := kmsg.NewPtrAddPartitionsToTxnRequest()
 	req.Version = 3 // the last form with one transaction

@@ -91,6 +91,8 @@ type gateway struct {
 	ctx    context.Context
 	cancel context.CancelFunc
 
+	deletion sync.RWMutex // held while topics are deleted
+
 	mu     sync.Mutex
 	closed bool
 	conns  map[*gatewayConn]struct{}

@@ -34,6 +34,8 @@ func (c *gatewayConn) dispatch(r *request, req kmsg.Request) error {
 		return c.handleProduce(r, req)
 	case *kmsg.FindCoordinatorRequest:
 		return c.handleFindCoordinator(r, req)
+	case *kmsg.JoinGroupRequest:
+		return c.handleJoinGroup(r, req)
 	case *kmsg.ListGroupsRequest:
 		return c.handleListGroups(r, req)
 	case *kmsg.DeleteGroupsRequest:
@@ -54,7 +56,7 @@ func (c *gatewayConn) dispatch(r *request, req kmsg.Request) error {
 	case *kmsg.IncrementalAlterConfigsRequest:
 		return c.handleIncrementalAlterConfigs(r, req)
 	case *kmsg.AlterConfigsRequest:
-		return c.passThen(r, c.g.kafka.invalidateConfigs)
+		return c.handleAlterConfigs(r, req)
 	case *kmsg.CreateACLsRequest, *kmsg.DeleteACLsRequest:
 		return c.passThen(r, c.g.kafka.invalidateACLs)
 
@@ -66,6 +68,9 @@ func (c *gatewayConn) dispatch(r *request, req kmsg.Request) error {
 		return c.handleWriteTxnMarkers(r, req)
 	case *kmsg.ListTransactionsRequest:
 		return c.handleListTransactions(r, req)
+	}
+	if usesExhaustedEpoch(req) {
+		return fmt.Errorf("%s: no producer has that epoch", kmsg.NameForKey(r.key))
 	}
 	return c.pass(r)
 }
@@ -165,6 +170,21 @@ func (c *gatewayConn) handleListGroups(r *request, req *kmsg.ListGroupsRequest) 
 
 func containsFold(names []string, name string) bool {
 	return slices.ContainsFunc(names, func(s string) bool { return strings.EqualFold(s, name) })
+}
+
+// handleJoinGroup refuses the lists of protocols on which no group can agree;
+// kfake panics on them.
+func (c *gatewayConn) handleJoinGroup(r *request, req *kmsg.JoinGroupRequest) error {
+	names := make(map[string]bool, len(req.Protocols))
+	for _, p := range req.Protocols {
+		names[p.Name] = true
+	}
+	if len(names) > 0 && len(names) == len(req.Protocols) {
+		return c.pass(r)
+	}
+	resp := req.ResponseKind().(*kmsg.JoinGroupResponse)
+	resp.ErrorCode, resp.Generation, resp.MemberID = kerr.InconsistentGroupProtocol.Code, -1, req.MemberID
+	return c.respond(r, resp)
 }
 
 // handleDeleteGroups deletes the share groups of a request itself and leaves the
@@ -321,10 +341,13 @@ func (c *gatewayConn) handleSASLAuthenticate(r *request, req *kmsg.SASLAuthentic
 const acksLeader = 1
 
 // handleProduce refuses what a broker refuses and kfake does not: appends to an
-// internal topic, and batches that do not hold the records they claim. With acks
-// 0 kfake is asked for a response all the same, which says when the records are
+// internal topic, and batches that do not hold the records they claim. It also
+// refuses what kfake panics on, or loops over: topic IDs that are not known and
+// wrong acks, if there are several partitions, and used up epochs. With acks 0 kfake is asked for a response all the same, which says when the records are
 // there, and whether the connection is to be closed for an error, as Kafka does.
 func (c *gatewayConn) handleProduce(r *request, req *kmsg.ProduceRequest) error {
+	c.g.deletion.RLock() // a topic ID that is known stays so
+	defer c.g.deletion.RUnlock()
 	refused := c.g.refuseProduce(req)
 	frame, silent := r.frame, req.Acks == 0
 	switch {
@@ -416,20 +439,15 @@ func (g *gateway) refuseProduce(req *kmsg.ProduceRequest) []kmsg.ProduceResponse
 	var refused []kmsg.ProduceResponseTopic
 	for i := range req.Topics {
 		t := &req.Topics[i]
-		internal := t.Topic == stateTopic
-		if req.Version >= produceByTopicID {
-			internal = t.TopicID == g.stateTopicID
-		}
+		whole := g.refuseTopic(req, t)
 		bad := kmsg.NewProduceResponseTopic()
 		bad.Topic, bad.TopicID = t.Topic, t.TopicID
 		t.Partitions = slices.DeleteFunc(t.Partitions, func(p kmsg.ProduceRequestTopicPartition) bool {
-			var code int16
-			switch {
-			case internal:
-				code = kerr.InvalidTopicException.Code
-			case !plausibleBatch(p.Records):
-				code = kerr.InvalidRecord.Code
-			default:
+			code := whole
+			if code == 0 {
+				code = refuseBatch(p.Records)
+			}
+			if code == 0 {
 				return false
 			}
 			bp := kmsg.NewProduceResponseTopicPartition()
@@ -447,31 +465,54 @@ func (g *gateway) refuseProduce(req *kmsg.ProduceRequest) []kmsg.ProduceResponse
 	return refused
 }
 
-// plausibleBatch reports false if a record batch does not hold the records that
-// its header counts; kfake believes the count, even a negative one, and moves
-// the end of the log by it. Compressed records are not looked at, and anything
-// that is not a batch of magic 2 is left for kfake to refuse.
-func plausibleBatch(b []byte) bool {
-	const magicAt, attributesAt, lastDeltaAt, countAt = 16, 21, 23, 57
+// refuseTopic returns the code for a topic that nothing may be appended to.
+func (g *gateway) refuseTopic(req *kmsg.ProduceRequest, t *kmsg.ProduceRequestTopic) int16 {
+	byID := req.Version >= produceByTopicID
+	switch {
+	case req.Acks < -1 || req.Acks > 1:
+		return kerr.InvalidRequiredAcks.Code
+	case byID && t.TopicID == g.stateTopicID, !byID && t.Topic == stateTopic:
+		return kerr.InvalidTopicException.Code
+	case byID:
+		if _, ok := g.kafka.topicByID(t.TopicID); !ok {
+			return kerr.UnknownTopicID.Code
+		}
+	}
+	return 0
+}
+
+// refuseBatch returns the code for a record batch that does not hold the records
+// that its header counts, or that kfake must not see the producer epoch of. kfake
+// believes the count, even a negative one, and moves the end of the log by it.
+// Compressed records are not looked at, and anything that is not a batch of
+// magic 2 is left for kfake to refuse.
+func refuseBatch(b []byte) int16 {
+	const magicAt, attributesAt, lastDeltaAt, epochAt, countAt = 16, 21, 23, 51, 57
 	if len(b) < batchHeaderBytes || b[magicAt] != 2 {
-		return true
+		return 0
+	}
+	if int16(binary.BigEndian.Uint16(b[epochAt:])) >= exhaustedEpoch {
+		return kerr.InvalidProducerEpoch.Code
 	}
 	count := int32(binary.BigEndian.Uint32(b[countAt:]))
 	if count < 1 || int32(binary.BigEndian.Uint32(b[lastDeltaAt:])) != count-1 {
-		return false
+		return kerr.InvalidRecord.Code
 	}
 	if binary.BigEndian.Uint16(b[attributesAt:])&7 != 0 {
-		return true
+		return 0
 	}
 	records := b[batchHeaderBytes:]
 	for ; count > 0; count-- {
 		length, n := binary.Varint(records)
 		if n <= 0 || length < minRecordBytes || length > int64(len(records)-n) {
-			return false
+			return kerr.InvalidRecord.Code
 		}
 		records = records[n+int(length):]
 	}
-	return len(records) == 0
+	if len(records) > 0 {
+		return kerr.InvalidRecord.Code
+	}
+	return 0
 }
 
 // minRecordBytes is the length of a record with nothing in it.

@@ -3,6 +3,7 @@ package sandbox
 import (
 	"fmt"
 	"slices"
+	"strconv"
 
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kmsg"
@@ -84,6 +85,8 @@ func (c *gatewayConn) handleCreatePartitions(r *request, req *kmsg.CreatePartiti
 }
 
 func (c *gatewayConn) handleDeleteTopics(r *request, req *kmsg.DeleteTopicsRequest) error {
+	c.g.deletion.Lock()
+	defer c.g.deletion.Unlock()
 	var own []kmsg.DeleteTopicsResponseTopic
 	refuse := func(name *string, id [16]byte) bool {
 		if (name == nil || *name != stateTopic) && id != c.g.stateTopicID {
@@ -168,9 +171,95 @@ func (c *gatewayConn) handleDescribeConfigs(r *request, req *kmsg.DescribeConfig
 	})
 }
 
+// checkBrokerConfig returns what is wrong with the value of a broker config: of
+// those that are intervals, which kfake believes and makes tickers of.
+func checkBrokerConfig(name, value string) error {
+	switch name {
+	case "log.cleaner.backoff.ms", "offsets.retention.check.interval.ms":
+		if ms, err := strconv.ParseInt(value, 10, 32); err != nil || ms < 1 {
+			return fmt.Errorf("broker config %s: %q is not a number of milliseconds above 0", name, value)
+		}
+	}
+	return nil
+}
+
+// handleAlterConfigs refuses bad values of broker configs.
+func (c *gatewayConn) handleAlterConfigs(r *request, req *kmsg.AlterConfigsRequest) error {
+	var own []kmsg.AlterConfigsResponseResource
+	req.Resources = slices.DeleteFunc(req.Resources, func(rr kmsg.AlterConfigsRequestResource) bool {
+		for _, rc := range rr.Configs {
+			if rr.ResourceType != kmsg.ConfigResourceTypeBroker || rc.Value == nil {
+				continue
+			}
+			if err := checkBrokerConfig(rc.Name, *rc.Value); err != nil {
+				bad := kmsg.NewAlterConfigsResponseResource()
+				bad.ResourceType, bad.ResourceName = rr.ResourceType, rr.ResourceName
+				bad.ErrorCode, bad.ErrorMessage = kerr.InvalidConfig.Code, kmsg.StringPtr(err.Error())
+				own = append(own, bad)
+				return true
+			}
+		}
+		return false
+	})
+	if own == nil {
+		return c.passThen(r, c.g.kafka.invalidateConfigs)
+	}
+	return passRest(c, r, req, len(req.Resources) > 0, false, func(resp *kmsg.AlterConfigsResponse) {
+		c.g.kafka.invalidateConfigs()
+		resp.Resources = append(resp.Resources, own...)
+	})
+}
+
 // handleIncrementalAlterConfigs serves the configs of a group that kfake does
-// not know. A resource with both kinds is first checked by kfake alone.
+// not know, and refuses bad values of broker configs. A group with configs of
+// both kinds is first checked by kfake.
 func (c *gatewayConn) handleIncrementalAlterConfigs(r *request, req *kmsg.IncrementalAlterConfigsRequest) error {
+	own := refuseBrokerConfigs(req)
+	extra := takeExtraConfigs(req)
+	if len(own)+len(extra) == 0 {
+		return c.passThen(r, c.g.kafka.invalidateConfigs)
+	}
+	return passRest(c, r, req, len(req.Resources) > 0, false, func(resp *kmsg.IncrementalAlterConfigsResponse) {
+		for i := range resp.Resources {
+			rr := &resp.Resources[i]
+			ops := extra[rr.ResourceName]
+			if rr.ResourceType != kmsg.ConfigResourceTypeGroupConfig || rr.ErrorCode != 0 || len(ops) == 0 {
+				continue
+			}
+			switch valid, err := c.g.kafka.configs.extra.alter(rr.ResourceName, ops, req.ValidateOnly); {
+			case err != nil:
+				rr.ErrorCode, rr.ErrorMessage = kerr.UnknownServerError.Code, kmsg.StringPtr(err.Error())
+			case !valid:
+				rr.ErrorCode = kerr.InvalidConfig.Code
+			}
+		}
+		c.g.kafka.invalidateConfigs()
+		resp.Resources = append(resp.Resources, own...)
+	})
+}
+
+func refuseBrokerConfigs(req *kmsg.IncrementalAlterConfigsRequest) []kmsg.IncrementalAlterConfigsResponseResource {
+	var own []kmsg.IncrementalAlterConfigsResponseResource
+	req.Resources = slices.DeleteFunc(req.Resources, func(rr kmsg.IncrementalAlterConfigsRequestResource) bool {
+		for _, rc := range rr.Configs {
+			if rr.ResourceType != kmsg.ConfigResourceTypeBroker || rc.Op == kmsg.IncrementalAlterConfigOpDelete || rc.Value == nil {
+				continue
+			}
+			if err := checkBrokerConfig(rc.Name, *rc.Value); err != nil {
+				bad := kmsg.NewIncrementalAlterConfigsResponseResource()
+				bad.ResourceType, bad.ResourceName = rr.ResourceType, rr.ResourceName
+				bad.ErrorCode, bad.ErrorMessage = kerr.InvalidConfig.Code, kmsg.StringPtr(err.Error())
+				own = append(own, bad)
+				return true
+			}
+		}
+		return false
+	})
+	return own
+}
+
+// takeExtraConfigs takes what kfake does not know out of req, by group.
+func takeExtraConfigs(req *kmsg.IncrementalAlterConfigsRequest) map[string][]kmsg.IncrementalAlterConfigsRequestResourceConfig {
 	extra := make(map[string][]kmsg.IncrementalAlterConfigsRequestResourceConfig)
 	for i := range req.Resources {
 		rr := &req.Resources[i]
@@ -185,25 +274,5 @@ func (c *gatewayConn) handleIncrementalAlterConfigs(r *request, req *kmsg.Increm
 			return ours
 		})
 	}
-	if len(extra) == 0 {
-		return c.passThen(r, c.g.kafka.invalidateConfigs)
-	}
-	return c.exchange(r, req, appendRequest(nil, r, req), func(resp kmsg.Response) error {
-		altered := resp.(*kmsg.IncrementalAlterConfigsResponse)
-		for i := range altered.Resources {
-			rr := &altered.Resources[i]
-			ops := extra[rr.ResourceName]
-			if rr.ResourceType != kmsg.ConfigResourceTypeGroupConfig || rr.ErrorCode != 0 || len(ops) == 0 {
-				continue
-			}
-			switch valid, err := c.g.kafka.configs.extra.alter(rr.ResourceName, ops, req.ValidateOnly); {
-			case err != nil:
-				rr.ErrorCode, rr.ErrorMessage = kerr.UnknownServerError.Code, kmsg.StringPtr(err.Error())
-			case !valid:
-				rr.ErrorCode = kerr.InvalidConfig.Code
-			}
-		}
-		c.g.kafka.invalidateConfigs()
-		return c.respond(r, altered)
-	})
+	return extra
 }

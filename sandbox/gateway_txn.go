@@ -2,6 +2,7 @@ package sandbox
 
 import (
 	"fmt"
+	"math"
 	"slices"
 
 	"github.com/kshare/kshare/wire"
@@ -33,12 +34,53 @@ import (
 //     ended by EndTxn v4 or older is then stuck in PrepareCommit or PrepareAbort
 //     for ever. We answer such an EndTxn with UNSUPPORTED_VERSION and leave the
 //     transaction as it is.
+//   - A producer ID is given up one epoch early: see exhaustedEpoch.
 //   - A transaction goes from Ongoing to Empty at once: kfake knows no state
 //     between or after.
 
 // endTxnBumpsEpoch is the first version of EndTxn that belongs to transaction
 // version 2.
 const endTxnBumpsEpoch = 5
+
+// exhaustedEpoch is the first producer epoch that no client gets. kfake gives a
+// producer a new ID after it; but when a transaction times out at this epoch, it
+// loops for ever and takes all memory. So the gateway makes kfake change the ID
+// before a client has seen the epoch, and refuses it to those that guess it.
+const exhaustedEpoch = math.MaxInt16 - 1
+
+// usesExhaustedEpoch reports whether a request could open a transaction at such
+// an epoch. Produce has its own check.
+func usesExhaustedEpoch(req kmsg.Request) bool {
+	switch req := req.(type) {
+	case *kmsg.AddPartitionsToTxnRequest:
+		return req.ProducerEpoch >= exhaustedEpoch || slices.ContainsFunc(req.Transactions, func(t kmsg.AddPartitionsToTxnRequestTransaction) bool {
+			return t.ProducerEpoch >= exhaustedEpoch
+		})
+	case *kmsg.AddOffsetsToTxnRequest:
+		return req.ProducerEpoch >= exhaustedEpoch
+	case *kmsg.TxnOffsetCommitRequest:
+		return req.ProducerEpoch >= exhaustedEpoch
+	}
+	return false
+}
+
+// freshProducer returns the producer that a client gets to use next: the one
+// that kfake says, or that with a new ID if its epochs are used up.
+func (g *gateway) freshProducer(id string, producerID int64, epoch int16) (int64, int16, error) {
+	if epoch < exhaustedEpoch {
+		return producerID, epoch, nil
+	}
+	req := kmsg.NewPtrEndTxnRequest() // of a transaction without anything: raises the epoch
+	req.Version, req.TransactionalID, req.ProducerID, req.ProducerEpoch = endTxnBumpsEpoch, id, producerID, epoch
+	resp, err := call[*kmsg.EndTxnResponse](g.ctx, g.kafka.client, g.kafka.coordinator(id), req)
+	if err == nil {
+		err = codeError(resp.ErrorCode)
+	}
+	if err != nil {
+		return 0, 0, fmt.Errorf("new producer ID for %q: %w", id, err)
+	}
+	return resp.ProducerID, resp.ProducerEpoch, nil
+}
 
 // markersNeedVersion2 reports whether a marker of a lower transaction version
 // cannot resolve what was staged.
@@ -61,13 +103,21 @@ func (c *gatewayConn) handleInitProducerID(r *request, req *kmsg.InitProducerIDR
 		return c.respond(r, resp)
 	}
 	return c.exchange(r, req, r.frame, func(resp kmsg.Response) error {
-		if resp.(*kmsg.InitProducerIDResponse).ErrorCode == 0 && known && before.state == txnOngoing {
+		init := resp.(*kmsg.InitProducerIDResponse)
+		if init.ErrorCode != 0 {
+			return c.respond(r, init)
+		}
+		if known && before.state == txnOngoing {
 			// Who fences is the coordinator, in the transaction version of
 			// the cluster.
 			version := int8(c.g.features.level(wire.FeatureTransactionVersion))
 			c.g.ended(id, before.producerID, before.producerEpoch+1, version, false)
 		}
-		return c.respond(r, resp)
+		init.ProducerID, init.ProducerEpoch, err = c.g.freshProducer(id, init.ProducerID, init.ProducerEpoch)
+		if err != nil {
+			return err
+		}
+		return c.respond(r, init)
 	})
 }
 
@@ -113,14 +163,19 @@ func (c *gatewayConn) handleEndTxn(r *request, req *kmsg.EndTxnRequest) error {
 		return c.respond(r, resp)
 	}
 	return c.exchange(r, req, r.frame, func(resp kmsg.Response) error {
-		if resp.(*kmsg.EndTxnResponse).ErrorCode == 0 {
-			epoch, version := req.ProducerEpoch, int8(0)
-			if req.Version >= endTxnBumpsEpoch {
-				epoch, version = req.ProducerEpoch+1, int8(wire.TransactionVersion)
+		end := resp.(*kmsg.EndTxnResponse)
+		switch {
+		case end.ErrorCode != 0:
+		case req.Version < endTxnBumpsEpoch:
+			c.g.ended(id, req.ProducerID, req.ProducerEpoch, 0, req.Commit)
+		default:
+			c.g.ended(id, req.ProducerID, req.ProducerEpoch+1, int8(wire.TransactionVersion), req.Commit)
+			end.ProducerID, end.ProducerEpoch, err = c.g.freshProducer(id, end.ProducerID, end.ProducerEpoch)
+			if err != nil {
+				return err
 			}
-			c.g.ended(id, req.ProducerID, epoch, version, req.Commit)
 		}
-		return c.respond(r, resp)
+		return c.respond(r, end)
 	})
 }
 

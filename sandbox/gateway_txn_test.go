@@ -2,6 +2,7 @@ package sandbox
 
 import (
 	"context"
+	"encoding/binary"
 	"fmt"
 	"slices"
 	"sync"
@@ -337,4 +338,49 @@ func TestTransactionsThroughGateway(t *testing.T) {
 	if err != nil || ends.Error() != nil {
 		t.Fatal(err, ends.Error())
 	}
+}
+
+// The last epoch of a producer ID is one too many for kfake, which never comes
+// back from the timeout of a transaction at it.
+func TestProducerEpochsAreUsedUp(t *testing.T) {
+	s := startSandbox(t, WithBrokers(1), WithTopics(Topic{Name: "t", Partitions: 1}))
+	c := dialCoordinator(t, s, "txn")
+	producerID, epoch := c.init(t)
+	raise := func(id int64, epoch int16) (int64, int16) {
+		resp := c.end(t, 5, id, epoch, false)
+		if resp.ErrorCode != 0 {
+			t.Fatalf("EndTxn at epoch %d: code %d", epoch, resp.ErrorCode)
+		}
+		return resp.ProducerID, resp.ProducerEpoch
+	}
+	id := producerID
+	for epoch < exhaustedEpoch-1 {
+		if id, epoch = raise(id, epoch); id != producerID {
+			t.Fatalf("a new producer ID at epoch %d", epoch)
+		}
+	}
+	c.register(t, id, epoch, 0)
+	if next, nextEpoch := raise(id, epoch); next == id || nextEpoch != 0 {
+		t.Errorf("producer %d, epoch %d after %d, %d; want a new ID", next, nextEpoch, id, epoch)
+	}
+
+	req := testProduce(9, -1, testBatch("v"))
+	req.Topics[0].Topic = "t"
+	b := req.Topics[0].Partitions[0].Records
+	binary.BigEndian.PutUint64(b[43:], 1234)
+	binary.BigEndian.PutUint16(b[51:], exhaustedEpoch)
+	binary.BigEndian.PutUint32(b[53:], 0)
+	sealBatch(b)
+	if code := askGateway[*kmsg.ProduceResponse](t, c.rawConn, req).Topics[0].Partitions[0].ErrorCode; code != kerr.InvalidProducerEpoch.Code {
+		t.Errorf("a batch at that epoch: code %d, want %d", code, kerr.InvalidProducerEpoch.Code)
+	}
+	if code := s.kafka.addPartitionsToTxn(t.Context(), "txn", id, exhaustedEpoch, []int32{0}); code == 0 {
+		t.Error("a registration at that epoch succeeded")
+	}
+	add := kmsg.NewPtrAddPartitionsToTxnRequest()
+	add.Version, add.TransactionalID, add.ProducerID, add.ProducerEpoch = 3, "txn", id, exhaustedEpoch
+	if _, err := c.roundTrip(add); err == nil {
+		t.Error("AddPartitionsToTxn at that epoch was answered")
+	}
+	wantAlive(t, s)
 }

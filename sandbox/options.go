@@ -91,6 +91,11 @@ func (c *config) validate() error {
 			return err
 		}
 	}
+	for _, name := range sortedKeys(c.brokerConfigs) {
+		if err := checkBrokerConfig(name, c.brokerConfigs[name]); err != nil {
+			return err
+		}
+	}
 	return c.validateHost()
 }
 

@@ -20,6 +20,7 @@ func TestOptionsRefused(t *testing.T) {
 		"no state partitions":         WithStatePartitions(0),
 		"topic name":                  WithTopics(Topic{Name: "a/b"}),
 		"too many partitions":         WithTopics(Topic{Name: "a", Partitions: maxNewPartitions + 1}),
+		"broker config":               WithBrokerConfigs(map[string]string{"log.cleaner.backoff.ms": "0"}),
 		"host that does not exist":    WithHost("no-such-host.invalid"),
 		"address of no interface":     func(c *config) { c.host, c.anyAddress = "192.0.2.1", true },
 		"any address, not advertised": func(c *config) { c.host, c.anyAddress = "0.0.0.0", true },
