@@ -304,19 +304,19 @@ func TestKilledAtRandomMoments(t *testing.T) {
 	c.produce("src", records)
 	// Each kill costs the records in flight one delivery.
 	c.setGroupConfig("g", "share.delivery.count.limit", "10")
-	args := []string{"--from", "src", "--to", "dst", "--group", "g", "--workers", "2", "--batch-records", "20",
+	args := []string{"--from", "src", "--to", "dst", "--group", "g", "--workers", "2",
 		"--auto-offset-reset", "earliest", "--isolation-level", "read_committed", "--until-empty"}
 
 	var killed, produced int
 	for range kills {
-		cmd := kshareCommand(t.Context(), t, append([]string{"ctp", "-b", c.bootstrap, "-q"}, args...)...)
+		cmd := kshareCommand(t.Context(), t, append([]string{"ctp", "-b", c.bootstrap, "-q", "--batch-records", "5"}, args...)...)
 		var stderr bytes.Buffer
 		cmd.Stderr = &stderr
 		if err := cmd.Start(); err != nil {
 			t.Fatal(err)
 		}
 		// The moment: anything from before the group is joined to some hundred
-		// transactions later.
+		// small transactions later.
 		kill := time.AfterFunc(time.Duration(20+rnd.IntN(400))*time.Millisecond, func() { _ = cmd.Process.Kill() })
 		err := cmd.Wait()
 		kill.Stop()
