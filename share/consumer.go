@@ -28,8 +28,9 @@ type Config struct {
 	MemberID string
 	// RackID is sent with heartbeats when it is not "".
 	RackID string
-	// MaxRecords is how many records one fetch from one leader asks for; the
-	// broker may return a few more, up to the end of a record batch. 0 is 500.
+	// MaxRecords is how many records one fetch from one leader asks for. From
+	// 1000 on, and from brokers older than Kafka 4.2, the answer may have more, up
+	// to the end of a record batch. 0 is 500.
 	MaxRecords int32
 	// MaxBytes bounds the bytes of one fetch from one leader; 0 is 8 MiB.
 	MaxBytes int32

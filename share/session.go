@@ -20,10 +20,26 @@ const (
 	closeSession int32 = -1
 )
 
-// acquireBatchOptimised asks the broker to acquire whole record batches: with
-// the strict mode it would send, and we would decode, one record batch again
-// for each part of it (KIP-1206).
-const acquireBatchOptimised int8 = 0
+// How a broker is to acquire (KIP-1206, ShareFetch v2).
+const (
+	// acquireBatchOptimised acquires whole record batches, so that none has to
+	// be sent and decoded again for its other records.
+	acquireBatchOptimised int8 = 0
+	// acquireRecordLimit acquires no more than was asked for.
+	acquireRecordLimit int8 = 1
+)
+
+// recordLimitBelow is up to which MaxRecords the limit is kept to the record.
+// Below it, the rest of a record batch may be many times what was asked for; it
+// would be held for long, and lose one delivery each time its holder dies.
+const recordLimitBelow = 1000
+
+func acquireMode(maxRecords int32) int8 {
+	if maxRecords < recordLimitBelow {
+		return acquireRecordLimit
+	}
+	return acquireBatchOptimised
+}
 
 // session is the share session with one leader. Its epoch has to rise by one
 // with each request, so requests take turns.
@@ -168,7 +184,7 @@ func (s *session) fetch(want map[TopicPartition]bool) (*fetch, error) {
 	req.MaxWaitMillis = int32(c.cfg.MaxWait.Milliseconds())
 	req.MinBytes, req.MaxBytes = 1, c.cfg.MaxBytes
 	req.MaxRecords, req.BatchSize = c.cfg.MaxRecords, c.cfg.MaxRecords
-	req.ShareAcquireMode = acquireBatchOptimised
+	req.ShareAcquireMode = acquireMode(c.cfg.MaxRecords)
 	s.addPartitions(req, want)
 
 	sent := c.cfg.Now()
