@@ -84,6 +84,8 @@ type gateway struct {
 	dialect  wire.Dialect
 	logf     func(format string, args ...any)
 
+	outcomes txnOutcomes
+
 	stateTopicID [16]byte // of __share_group_state
 	sasl         bool     // clients have to authenticate
 	autoCreate   bool     // Metadata may create topics

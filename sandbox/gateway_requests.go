@@ -66,6 +66,8 @@ func (c *gatewayConn) dispatch(r *request, req kmsg.Request) error {
 		return c.handleEndTxn(r, req)
 	case *kmsg.WriteTxnMarkersRequest:
 		return c.handleWriteTxnMarkers(r, req)
+	case *kmsg.DescribeTransactionsRequest:
+		return c.handleDescribeTransactions(r, req)
 	case *kmsg.ListTransactionsRequest:
 		return c.handleListTransactions(r, req)
 	}

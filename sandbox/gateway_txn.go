@@ -10,7 +10,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
-// InitProducerId: v0-5; EndTxn: v0-5; WriteTxnMarkers: v0-2; ListTransactions
+// InitProducerId: v0-5; EndTxn: v0-5; WriteTxnMarkers: v0-2
 //
 // Behavior:
 //   - what ends a transaction is done in kfake first and then told to the share
@@ -35,8 +35,8 @@ import (
 //     for ever. We answer such an EndTxn with UNSUPPORTED_VERSION and leave the
 //     transaction as it is.
 //   - A producer ID is given up one epoch early: see exhaustedEpoch.
-//   - A transaction goes from Ongoing to Empty at once: kfake knows no state
-//     between or after.
+//   - A transaction goes from Ongoing to CompleteCommit or CompleteAbort at once:
+//     there is no state between.
 
 // endTxnBumpsEpoch is the first version of EndTxn that belongs to transaction
 // version 2.
@@ -117,6 +117,7 @@ func (c *gatewayConn) handleInitProducerID(r *request, req *kmsg.InitProducerIDR
 		if err != nil {
 			return err
 		}
+		c.g.outcomes.note(id, txnOutcome{init.ProducerID, init.ProducerEpoch, txnEmpty})
 		return c.respond(r, init)
 	})
 }
@@ -168,12 +169,14 @@ func (c *gatewayConn) handleEndTxn(r *request, req *kmsg.EndTxnRequest) error {
 		case end.ErrorCode != 0:
 		case req.Version < endTxnBumpsEpoch:
 			c.g.ended(id, req.ProducerID, req.ProducerEpoch, 0, req.Commit)
+			c.g.outcomes.note(id, txnOutcome{req.ProducerID, req.ProducerEpoch, completed(req.Commit)})
 		default:
 			c.g.ended(id, req.ProducerID, req.ProducerEpoch+1, int8(wire.TransactionVersion), req.Commit)
 			end.ProducerID, end.ProducerEpoch, err = c.g.freshProducer(id, end.ProducerID, end.ProducerEpoch)
 			if err != nil {
 				return err
 			}
+			c.g.outcomes.note(id, txnOutcome{end.ProducerID, end.ProducerEpoch, completed(req.Commit)})
 		}
 		return c.respond(r, end)
 	})
@@ -241,16 +244,4 @@ func (c *gatewayConn) applyMarker(version int16, m *kmsg.WriteTxnMarkersRequestM
 		c.g.ended("", m.ProducerID, m.ProducerEpoch, txnVersion, m.Committed)
 	}
 	return answer
-}
-
-// handleListTransactions leaves a broker the transactions that it coordinates:
-// each of kfake's brokers lists all.
-func (c *gatewayConn) handleListTransactions(r *request, req *kmsg.ListTransactionsRequest) error {
-	return c.exchange(r, req, r.frame, func(resp kmsg.Response) error {
-		list := resp.(*kmsg.ListTransactionsResponse)
-		list.TransactionStates = slices.DeleteFunc(list.TransactionStates, func(s kmsg.ListTransactionsResponseTransactionState) bool {
-			return c.g.kafka.coordinator(s.TransactionalID) != c.node.id
-		})
-		return c.respond(r, list)
-	})
 }

@@ -20,10 +20,12 @@ import (
 // resume.
 //
 // A marker resolves what its producer staged with an epoch that it ends. With
-// transaction.version 2 the end of a transaction raises the epoch, so these are
-// the epochs below the marker's: E+1 after EndTxn, and after a timeout or
-// fencing E+1, or E+2 on older brokers. With version 0 or 1 marker and stage
-// have the same epoch; the drafts refuse such markers.
+// transaction.version 2 the end of a transaction raises the epoch. A commit has
+// the epoch E+1 and commits what was staged with E, nothing older: what an
+// earlier transaction left behind is not committed by a later one. An abort has
+// E+1, or E+2 from older brokers after a timeout or fencing, and returns
+// everything below. With version 0 or 1 marker and stage have the same epoch;
+// the drafts refuse such markers.
 //
 // All share-partitions of a marker are resolved under their op locks and written
 // as snapshots with one append. What cannot be written stays pending and is
@@ -175,7 +177,7 @@ func (p *plane) transactionGuard(transactionalID string) (unlock func()) {
 // ID may be "" where it is not known, as for WriteTxnMarkers. It returns once
 // the marker was applied; what could not be persisted is tried again later.
 func (p *plane) transactionEnded(_ context.Context, transactionalID string, producerID int64, markerEpoch int16, transactionVersion int8, commit bool) {
-	matches, ok := p.markerMatch(markerEpoch, transactionVersion)
+	matches, ok := p.markerMatch(markerEpoch, transactionVersion, commit)
 	if !ok {
 		p.cfg.logf("marker of producer %d, epoch %d: transaction version %d is refused", producerID, markerEpoch, transactionVersion)
 		return
@@ -186,8 +188,10 @@ func (p *plane) transactionEnded(_ context.Context, transactionalID string, prod
 
 // markerMatch returns which staged epochs a marker ends; false if the marker has
 // to be refused (UNSUPPORTED_VERSION).
-func (p *plane) markerMatch(markerEpoch int16, transactionVersion int8) (func(int16) bool, bool) {
+func (p *plane) markerMatch(markerEpoch int16, transactionVersion int8, commit bool) (func(int16) bool, bool) {
 	switch {
+	case transactionVersion >= 2 && commit:
+		return func(staged int16) bool { return staged == markerEpoch-1 }, true
 	case transactionVersion >= 2:
 		return func(staged int16) bool { return staged < markerEpoch }, true
 	case p.cfg.dialect.Layout == wire.ResponseWithLeader:
