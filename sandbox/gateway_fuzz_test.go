@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/kshare/kshare/wire"
+	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kfake"
 	"github.com/twmb/franz-go/pkg/kmsg"
 )
@@ -365,6 +366,86 @@ func TestHostileRequests(t *testing.T) {
 	}
 	wg.Wait()
 	ft.wantAlive(t)
+}
+
+// What fuzzing has found that kfake panics on. Each is answered with Kafka's code.
+func TestWhatKfakePanicsOn(t *testing.T) {
+	s := startSandbox(t, WithBrokers(1), WithTopics(Topic{Name: "t", Partitions: 1}))
+	join := func(protocols ...string) *kmsg.JoinGroupRequest {
+		req := kmsg.NewPtrJoinGroupRequest()
+		req.Version, req.Group, req.ProtocolType = 3, "g", "consumer"
+		req.SessionTimeoutMillis, req.RebalanceTimeoutMillis = 10_000, 1
+		for _, name := range protocols {
+			p := kmsg.NewJoinGroupRequestProtocol()
+			p.Name = name
+			req.Protocols = append(req.Protocols, p)
+		}
+		return req
+	}
+	interval := func(name, value string) *kmsg.IncrementalAlterConfigsRequest {
+		req := kmsg.NewPtrIncrementalAlterConfigsRequest()
+		rr := kmsg.NewIncrementalAlterConfigsRequestResource()
+		rr.ResourceType = kmsg.ConfigResourceTypeBroker
+		rc := kmsg.NewIncrementalAlterConfigsRequestResourceConfig()
+		rc.Name, rc.Value = name, &value
+		rr.Configs = append(rr.Configs, rc)
+		topic := kmsg.NewIncrementalAlterConfigsRequestResource() // starts the ticker
+		topic.ResourceType, topic.ResourceName = kmsg.ConfigResourceTypeTopic, "t"
+		retention := kmsg.NewIncrementalAlterConfigsRequestResourceConfig()
+		retention.Name, retention.Value = "retention.ms", kmsg.StringPtr("1000000")
+		topic.Configs = append(topic.Configs, retention)
+		req.Resources = append(req.Resources, topic, rr)
+		return req
+	}
+	set := func(name, value string) *kmsg.AlterConfigsRequest {
+		req := kmsg.NewPtrAlterConfigsRequest()
+		rr := kmsg.NewAlterConfigsRequestResource()
+		rr.ResourceType = kmsg.ConfigResourceTypeBroker
+		rc := kmsg.NewAlterConfigsRequestResourceConfig()
+		rc.Name, rc.Value = name, &value
+		rr.Configs = append(rr.Configs, rc)
+		req.Resources = append(req.Resources, rr)
+		return req
+	}
+	unknown := testProduce(13, -1, testBatch("v"))
+	unknown.Topics[0].TopicID = [16]byte{1}
+	other := unknown.Topics[0]
+	other.TopicID = [16]byte{2}
+	unknown.Topics = append(unknown.Topics, other)
+	wrongAcks := testProduce(13, 7, testBatch("v"))
+	info, _ := s.kafka.topicByName("t")
+	wrongAcks.Topics[0].TopicID = info.id
+	wrongAcks.Topics = append(wrongAcks.Topics, other)
+
+	joinCode := func(r kmsg.Response) int16 { return r.(*kmsg.JoinGroupResponse).ErrorCode }
+	produceCode := func(r kmsg.Response) int16 { return r.(*kmsg.ProduceResponse).Topics[1].Partitions[0].ErrorCode }
+	incrementalCode := func(r kmsg.Response) int16 {
+		return r.(*kmsg.IncrementalAlterConfigsResponse).Resources[1].ErrorCode
+	}
+	alterCode := func(r kmsg.Response) int16 { return r.(*kmsg.AlterConfigsResponse).Resources[0].ErrorCode }
+	tests := []struct {
+		name string
+		req  kmsg.Request
+		code func(kmsg.Response) int16
+		want *kerr.Error
+	}{
+		{"no protocols", join(), joinCode, kerr.InconsistentGroupProtocol},
+		{"a protocol twice", join("range", "range"), joinCode, kerr.InconsistentGroupProtocol},
+		{"two unknown topic IDs", unknown, produceCode, kerr.UnknownTopicID},
+		{"wrong acks for two topic IDs", wrongAcks, produceCode, kerr.InvalidRequiredAcks},
+		{"an interval of nothing", interval("log.cleaner.backoff.ms", "0"), incrementalCode, kerr.InvalidConfig},
+		{"an interval that overflows", interval("log.cleaner.backoff.ms", "9223372036854775807"), incrementalCode, kerr.InvalidConfig},
+		{"a negative interval", set("offsets.retention.check.interval.ms", "-1"), alterCode, kerr.InvalidConfig},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			c := dialRaw(t, s, 0)
+			if code := tt.code(askGateway[kmsg.Response](t, c, tt.req)); code != tt.want.Code {
+				t.Errorf("code %d, want %s", code, tt.want.Message)
+			}
+			wantAlive(t, s)
+		})
+	}
 }
 
 // Every key that is advertised is answered when asked sensibly: no request is
