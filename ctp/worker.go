@@ -16,7 +16,7 @@ import (
 const (
 	// idleCheck is how long a worker without records waits before it asks
 	// whether the group has any left.
-	idleCheck = 250 * time.Millisecond
+	idleCheck = 100 * time.Millisecond
 	// cleanUpTimeout bounds aborting, releasing and leaving when a run ends.
 	cleanUpTimeout = 5 * time.Second
 	// commitTimeout bounds a commit, which a signal does not cut short: its

@@ -35,7 +35,8 @@ type Config struct {
 	// MaxBytes bounds the bytes of one fetch from one leader; 0 is 8 MiB.
 	MaxBytes int32
 	// MaxWait is how long a leader may hold a fetch for which it has no
-	// records; 0 is 500 ms. Acknowledgements to that leader wait meanwhile.
+	// records, when it had none for a while; 0 is 500 ms. Acknowledgements to
+	// that leader wait meanwhile, and so does Close.
 	MaxWait time.Duration
 	// Warn is told of conditions that pass by themselves but that an operator
 	// should know, such as SHARE_SESSION_LIMIT_REACHED. nil drops them.

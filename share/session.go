@@ -51,6 +51,7 @@ type session struct {
 	// The fields below are touched with the turn held only.
 	epoch int32
 	have  map[TopicPartition]bool // partitions in the session
+	empty int                     // fetches in a row that returned nothing
 
 	stale bool // open a new session with the next request; guarded by c.mu
 }
@@ -181,7 +182,7 @@ func (s *session) fetch(want map[TopicPartition]bool) (*fetch, error) {
 	epoch := s.begin()
 	req := kmsg.NewPtrShareFetchRequest()
 	req.GroupID, req.MemberID, req.ShareSessionEpoch = &c.cfg.GroupID, &c.cfg.MemberID, epoch
-	req.MaxWaitMillis = int32(c.cfg.MaxWait.Milliseconds())
+	req.MaxWaitMillis = int32(s.maxWait().Milliseconds())
 	req.MinBytes, req.MaxBytes = 1, c.cfg.MaxBytes
 	req.MaxRecords, req.BatchSize = c.cfg.MaxRecords, c.cfg.MaxRecords
 	req.ShareAcquireMode = acquireMode(c.cfg.MaxRecords)
@@ -203,6 +204,16 @@ func (s *session) fetch(want map[TopicPartition]bool) (*fetch, error) {
 		s.have[tp] = true
 	}
 	return s.takeFetched(resp, sent)
+}
+
+// firstWait is how long the first fetch after records waits for more.
+const firstWait = 50 * time.Millisecond
+
+// maxWait is how long the broker may hold the next fetch: longer with each one
+// that was empty, up to MaxWait. A fetch that is held cannot be called back, and
+// delays both acknowledgements and Close, so a busy member waits briefly.
+func (s *session) maxWait() time.Duration {
+	return min(s.c.cfg.MaxWait, firstWait<<min(s.empty, 10))
 }
 
 // addPartitions tells the broker what changed in the session's partitions.
@@ -288,6 +299,10 @@ func (s *session) takeFetched(resp *kmsg.ShareFetchResponse, sent time.Time) (*f
 		}
 	}
 	f.left = len(out)
+	s.empty++
+	if len(out) > 0 {
+		s.empty = 0
+	}
 	c.mu.Lock()
 	c.ready = append(c.ready, out...)
 	if len(out) == 0 {
