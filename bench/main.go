@@ -1,3 +1,5 @@
+//go:build unix
+
 // Command bench compares kshare's consume-transform-produce loop with the plain
 // consumer-group loop of franz-go that it replaces, and prints ratios. Each
 // comparison is made of runs in turn on one machine, so that what else the

@@ -187,6 +187,22 @@ func (e endOffsets) done() int {
 	return n
 }
 
+// sum adds up the offsets.
+func (e endOffsets) sum() int64 {
+	var n int64
+	for _, end := range e {
+		n += end
+	}
+	return n
+}
+
+// awaitProgress waits until topic has grown beyond sum, or done has something.
+func (c *cluster) awaitProgress(topic string, sum int64, done chan error) {
+	c.t.Helper()
+	for c.ends(topic, readUncommitted).sum() <= sum && len(done) == 0 && c.t.Context().Err() == nil {
+	}
+}
+
 func (c *cluster) ends(topic string, isolation int8) endOffsets {
 	c.t.Helper()
 	meta := kmsg.NewPtrMetadataRequest()
@@ -295,30 +311,38 @@ func TestKilledAtRandomMoments(t *testing.T) {
 	t.Parallel()
 	const (
 		kills   = 50
-		records = 200_000
+		records = 100_000
 	)
 	seed := uint64(time.Now().UnixNano())
 	t.Logf("seed %d", seed)
 	rnd := rand.New(rand.NewPCG(seed, 0))
 	c := startSandbox(t, "--profile", []string{"kip", "draft"}[rnd.IntN(2)], "--topic", "src:6", "--topic", "dst:3")
 	c.produce("src", records)
-	// Each kill costs the records in flight one delivery.
+	// Each kill costs the records in flight one delivery; this is the most that
+	// Kafka allows.
 	c.setGroupConfig("g", "share.delivery.count.limit", "10")
 	args := []string{"--from", "src", "--to", "dst", "--group", "g", "--workers", "2",
 		"--auto-offset-reset", "earliest", "--isolation-level", "read_committed", "--until-empty"}
 
-	var killed, produced int
-	for range kills {
+	var killed int
+	var produced int64
+	for i := range kills {
 		cmd := kshareCommand(t.Context(), t, append([]string{"ctp", "-b", c.bootstrap, "-q", "--batch-records", "5"}, args...)...)
 		var stderr bytes.Buffer
 		cmd.Stderr = &stderr
 		if err := cmd.Start(); err != nil {
 			t.Fatal(err)
 		}
-		// The moment: anything from before the group is joined to some hundred
-		// small transactions later.
-		kill := time.AfterFunc(time.Duration(20+rnd.IntN(400))*time.Millisecond, func() { _ = cmd.Process.Kill() })
-		err := cmd.Wait()
+		done := make(chan error, 1)
+		go func() { done <- cmd.Wait() }()
+		// Every other run is killed at any moment, be it before it has joined.
+		// The ones between are killed once they have got somewhere, so that no
+		// record is delivered as often as the limit allows without a chance.
+		if i%2 == 0 {
+			c.awaitProgress("dst", produced, done)
+		}
+		kill := time.AfterFunc(time.Duration(rnd.IntN(300))*time.Millisecond, func() { _ = cmd.Process.Kill() })
+		err := <-done
 		kill.Stop()
 		switch ws := cmd.ProcessState.Sys().(syscall.WaitStatus); {
 		case ws.Signaled() && ws.Signal() == syscall.SIGKILL:
@@ -326,9 +350,7 @@ func TestKilledAtRandomMoments(t *testing.T) {
 		case err != nil:
 			t.Fatalf("ctp ended by itself: %v\n%s", err, &stderr)
 		}
-		for _, end := range c.ends("dst", readUncommitted) {
-			produced += int(end)
-		}
+		produced = c.ends("dst", readUncommitted).sum()
 	}
 	last := c.ctp(args...)
 	t.Logf("%d kills, the last run consumed %d", killed, last.Data.Consumed)
