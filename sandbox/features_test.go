@@ -101,6 +101,25 @@ func TestUpdateFeatures(t *testing.T) {
 	}
 }
 
+// Pending records are counted while nothing can be staged.
+func TestPendingIsCountedUnderTheLock(t *testing.T) {
+	f := testLevels(t, "kip", 2, 0)
+	counted := false
+	f.pending = func() int {
+		counted = true
+		if f.staging.TryRLock() {
+			t.Error("a stage could begin")
+		}
+		return 0
+	}
+	if err := f.apply([]featureUpdate{{wire.FeatureShareVersion, 1, safeDowngrade}}, false); err != nil || !counted {
+		t.Errorf("apply = %+v, counted: %v", err, counted)
+	}
+	if !f.staging.TryLock() {
+		t.Error("the lock is still held")
+	}
+}
+
 func TestUpdateFeaturesVersions(t *testing.T) {
 	req := func(version int16, fn func(*kmsg.UpdateFeaturesRequestFeatureUpdate)) *kmsg.UpdateFeaturesRequest {
 		r := kmsg.NewPtrUpdateFeaturesRequest()
