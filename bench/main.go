@@ -93,12 +93,12 @@ func run(ctx context.Context, args []string) error {
 }
 
 // serveCluster runs a sandbox until stdin ends.
-func serveCluster(ctx context.Context) error {
+func serveCluster(ctx context.Context) (err error) {
 	sb, err := sandbox.Start(ctx)
 	if err != nil {
 		return err
 	}
-	defer sb.Close()
+	defer func() { err = errors.Join(err, sb.Close()) }()
 	fmt.Println(sb.BootstrapServers())
 	_, err = io.Copy(io.Discard, os.Stdin)
 	return err
@@ -192,7 +192,7 @@ func groupLoop(ctx context.Context, j job) error {
 		kgo.SeedBrokers(strings.Split(j.bootstrap, ",")...),
 		kgo.ConsumerGroup(j.name), kgo.ConsumeTopics(j.topic),
 		kgo.TransactionalID(j.name), kgo.DefaultProduceTopic(j.to),
-		kgo.FetchIsolationLevel(kgo.ReadCommitted()), kgo.RequireStableFetchOffsets(),
+		kgo.FetchIsolationLevel(kgo.ReadCommitted()),
 		kgo.MaxBufferedRecords(2*txnRecords),
 		kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()),
 	)
@@ -440,12 +440,12 @@ func compareMemory(ctx context.Context, _ int64, _ int) error {
 const startRuns = 15
 
 // compareStart runs "kshare version" and an empty Go program in turn.
-func compareStart(ctx context.Context, _ int64, _ int) error {
+func compareStart(ctx context.Context, _ int64, _ int) (err error) {
 	dir, err := os.MkdirTemp("", "kshare-bench-")
 	if err != nil {
 		return err
 	}
-	defer os.RemoveAll(dir)
+	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
 	empty := filepath.Join(dir, "empty.go")
 	if err := os.WriteFile(empty, []byte("package main\n\nfunc main() {}\n"), 0o600); err != nil {
 		return err

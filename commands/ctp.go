@@ -167,11 +167,11 @@ func (o *ctpOptions) withDefaults() SandboxConfig {
 
 func runCtp(ctx context.Context, d *Deps, opts ctpOptions) (res *ctp.Result, err error) {
 	if opts.Sandbox {
-		sb, err := runSandboxRun(ctx, d, sandboxRunOptions{SandboxConfig: opts.SandboxConfig, Loads: opts.Loads})
-		if err != nil {
+		var sb *runningSandbox
+		if sb, err = runSandboxRun(ctx, d, sandboxRunOptions{SandboxConfig: opts.SandboxConfig, Loads: opts.Loads}); err != nil {
 			return nil, err
 		}
-		defer sb.Close()
+		defer func() { err = errors.Join(err, sb.Close()) }()
 		d.flags.Bootstrap = strings.Split(sb.BootstrapServers(), ",")
 		d.Notice("running on a sandbox that ends with this command")
 	}

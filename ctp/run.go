@@ -54,7 +54,6 @@ type run struct {
 
 	mu   sync.Mutex
 	left int64 // source records that may still be taken, when MaxRecords is set
-
 }
 
 // errDone ends the other workers when one has found that all is done.

@@ -231,10 +231,8 @@ func (p *PartitionBatch) take(n int) (part, rest *PartitionBatch) {
 // needsLeader reports whether a code of a fetch or acknowledge partition is cured
 // by looking up the leader again.
 func needsLeader(err error) bool {
-	switch err {
-	case kerr.NotLeaderForPartition, kerr.FencedLeaderEpoch, kerr.LeaderNotAvailable,
-		kerr.UnknownTopicOrPartition, kerr.UnknownTopicID, kerr.UnknownLeaderEpoch, kerr.CoordinatorNotAvailable, kerr.CoordinatorLoadInProgress, kerr.NotCoordinator:
-		return true
-	}
-	return false
+	return isAny(err,
+		kerr.NotLeaderForPartition, kerr.FencedLeaderEpoch, kerr.UnknownLeaderEpoch, kerr.LeaderNotAvailable,
+		kerr.UnknownTopicOrPartition, kerr.UnknownTopicID,
+		kerr.CoordinatorNotAvailable, kerr.CoordinatorLoadInProgress, kerr.NotCoordinator)
 }

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"math"
 	mrand "math/rand/v2"
+	"slices"
 	"sync"
 	"time"
 
@@ -353,26 +354,17 @@ func backoff(n int) time.Duration {
 // isLost reports whether err says that the member or its session is not known,
 // or not as we know it.
 func isLost(err error) bool {
-	for _, lost := range []error{
-		kerr.InvalidShareSessionEpoch, kerr.ShareSessionNotFound,
-		kerr.UnknownMemberID, kerr.FencedMemberEpoch, kerr.StaleMemberEpoch,
-	} {
-		if errors.Is(err, lost) {
-			return true
-		}
-	}
-	return false
+	return isAny(err, kerr.InvalidShareSessionEpoch, kerr.ShareSessionNotFound,
+		kerr.UnknownMemberID, kerr.FencedMemberEpoch, kerr.StaleMemberEpoch)
+}
+
+func isAny(err error, targets ...error) bool {
+	return slices.ContainsFunc(targets, func(target error) bool { return errors.Is(err, target) })
 }
 
 // isFatal reports whether err is an answer of a broker that no retry cures.
 func isFatal(err error) bool {
-	switch {
-	case errors.Is(err, kerr.GroupAuthorizationFailed), errors.Is(err, kerr.TopicAuthorizationFailed),
-		errors.Is(err, kerr.ClusterAuthorizationFailed), errors.Is(err, kerr.SaslAuthenticationFailed),
-		errors.Is(err, kerr.InvalidRequest), errors.Is(err, kerr.UnsupportedVersion),
-		errors.Is(err, kerr.GroupMaxSizeReached), errors.Is(err, kerr.InvalidRegularExpression),
-		errors.Is(err, kerr.GroupIDNotFound):
-		return true
-	}
-	return false
+	return isAny(err, kerr.GroupAuthorizationFailed, kerr.TopicAuthorizationFailed, kerr.ClusterAuthorizationFailed,
+		kerr.SaslAuthenticationFailed, kerr.InvalidRequest, kerr.UnsupportedVersion,
+		kerr.GroupMaxSizeReached, kerr.GroupIDNotFound)
 }

@@ -384,11 +384,13 @@ func TestSingleTypeBatches(t *testing.T) {
 		{"nothing", nil, nil},
 		{"one type", []b{{FirstOffset: 1, LastOffset: 9, AcknowledgeTypes: []int8{3}}}, []b{{FirstOffset: 1, LastOffset: 9, AcknowledgeTypes: []int8{3}}}},
 		{
-			"types that are all alike", []b{{FirstOffset: 1, LastOffset: 3, AcknowledgeTypes: []int8{1, 1, 1}}},
+			"types that are all alike",
+			[]b{{FirstOffset: 1, LastOffset: 3, AcknowledgeTypes: []int8{1, 1, 1}}},
 			[]b{{FirstOffset: 1, LastOffset: 3, AcknowledgeTypes: []int8{1}}},
 		},
 		{
-			"types that alternate", []b{{FirstOffset: 1, LastOffset: 3, AcknowledgeTypes: []int8{1, 3, 1}}, {FirstOffset: 7, LastOffset: 7, AcknowledgeTypes: []int8{0}}},
+			"types that alternate",
+			[]b{{FirstOffset: 1, LastOffset: 3, AcknowledgeTypes: []int8{1, 3, 1}}, {FirstOffset: 7, LastOffset: 7, AcknowledgeTypes: []int8{0}}},
 			[]b{
 				{FirstOffset: 1, LastOffset: 1, AcknowledgeTypes: []int8{1}},
 				{FirstOffset: 2, LastOffset: 2, AcknowledgeTypes: []int8{3}},
@@ -398,7 +400,8 @@ func TestSingleTypeBatches(t *testing.T) {
 		},
 		{"no type", []b{{FirstOffset: 1, LastOffset: 1}}, []b{{FirstOffset: 1, LastOffset: 1, AcknowledgeTypes: []int8{-1}}}},
 		{
-			"too few types", []b{{FirstOffset: 1, LastOffset: 3, AcknowledgeTypes: []int8{1, 1}}},
+			"too few types",
+			[]b{{FirstOffset: 1, LastOffset: 3, AcknowledgeTypes: []int8{1, 1}}},
 			[]b{{FirstOffset: 1, LastOffset: 3, AcknowledgeTypes: []int8{-1}}},
 		},
 	} {

@@ -321,8 +321,10 @@ func TestKilledAtRandomMoments(t *testing.T) {
 	// Each kill costs the records in flight one delivery; this is the most that
 	// Kafka allows.
 	c.setGroupConfig("g", "share.delivery.count.limit", "10")
-	args := []string{"--from", "src", "--to", "dst", "--group", "g", "--workers", "2",
-		"--auto-offset-reset", "earliest", "--isolation-level", "read_committed", "--until-empty"}
+	args := []string{
+		"--from", "src", "--to", "dst", "--group", "g", "--workers", "2",
+		"--auto-offset-reset", "earliest", "--isolation-level", "read_committed", "--until-empty",
+	}
 
 	var killed int
 	var produced int64
