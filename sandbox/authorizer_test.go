@@ -115,7 +115,10 @@ func withSASLUsers() Option {
 func TestPrincipalOfAConnection(t *testing.T) {
 	p := &callerPlane{callers: make(chan caller, 10)}
 	s := startSandbox(t, withSASLUsers(), WithTopics(Topic{Name: "t"}), func(c *config) {
-		c.wrapPlane = func(inner sharePlane) sharePlane { p.sharePlane = inner; return p }
+		c.wrapPlane = func(inner sharePlane) sharePlane {
+			p.sharePlane = inner
+			return p
+		}
 	})
 	for _, u := range saslUsers {
 		cl := newTestClient(t, s, kgo.SASL(u.auth), kgo.ClientID("cid"))
@@ -268,8 +271,11 @@ func TestScramUser(t *testing.T) {
 
 func TestUserValidation(t *testing.T) {
 	for i, u := range []User{
-		{Name: "a"}, {Password: "p"}, {Name: internalUser, Password: "p"},
-		{Name: "a", Password: "p", Mechanism: "GSSAPI"}, {Name: "a\x00", Password: "p"},
+		{Name: "a"},
+		{Password: "p"},
+		{Name: internalUser, Password: "p"},
+		{Name: "a", Password: "p", Mechanism: "GSSAPI"},
+		{Name: "a\x00", Password: "p"},
 	} {
 		t.Run(fmt.Sprint(i), func(t *testing.T) {
 			if s, err := Start(t.Context(), WithUsers(u)); err == nil {

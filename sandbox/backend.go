@@ -86,14 +86,12 @@ func codeOf(err error) int16 {
 }
 
 // live runs fn unless the cluster is closed.
-func (b *backend) live(fn func()) bool {
+func (b *backend) live(fn func()) {
 	b.mu.RLock()
 	defer b.mu.RUnlock()
-	if b.closed {
-		return false
+	if !b.closed {
+		fn()
 	}
-	fn()
-	return true
 }
 
 // close makes every later call fail, and waits for those under way.

@@ -8,8 +8,8 @@ import (
 	"github.com/kshare/kshare/wire"
 )
 
-// SandboxState is what GET /state of the control address answers.
-type SandboxState struct {
+// State is what GET /state of the control address answers.
+type State struct {
 	ClusterID     string           `json:"cluster_id"`
 	Dialect       string           `json:"dialect"`
 	PendingState  string           `json:"pending_state"`
@@ -35,15 +35,15 @@ type TxnAcksState struct {
 }
 
 // State returns what the sandbox is and does at this moment.
-func (s *Sandbox) State() (SandboxState, error) {
+func (s *Sandbox) State() (State, error) {
 	snapshot := s.plane.snapshot()
 	snapshot.fillLists()
 	share, err := json.Marshal(snapshot)
 	if err != nil {
-		return SandboxState{}, err
+		return State{}, err
 	}
 	levels, epoch := s.gateway.features.snapshot()
-	st := SandboxState{
+	st := State{
 		ClusterID: s.ClusterID(), Dialect: s.cfg.dialect.Name, PendingState: s.cfg.pending.String(),
 		Features: make(map[string]int16, len(levels)), FeaturesEpoch: epoch,
 		TxnAcks: TxnAcksState{
@@ -89,7 +89,7 @@ func fillList[T any](list *[]T) {
 func (s *Sandbox) ShareVersion() int16 { return s.gateway.features.level(wire.FeatureShareVersion) }
 
 // ControlHandler serves the control address: GET /healthz answers 200 while the
-// sandbox runs, GET /state answers a [SandboxState]. It refuses requests from
+// sandbox runs, GET /state answers a [State]. It refuses requests from
 // other machines, and those that a page from elsewhere made a browser send.
 func (s *Sandbox) ControlHandler() http.Handler {
 	mux := http.NewServeMux()

@@ -26,7 +26,7 @@ func TestControlHandler(t *testing.T) {
 		}
 	}
 	w := get("/state", "[::1]:5", "[::1]:9")
-	var st SandboxState
+	var st State
 	if err := json.Unmarshal(w.Body.Bytes(), &st); err != nil {
 		t.Fatalf("%v in %s", err, w.Body)
 	}

@@ -46,7 +46,7 @@
 //
 //   - The answer to EndTxn comes after its markers are applied, not before: once
 //     a client knows that its transaction ended, TX_PENDING is gone. A
-//     transaction is Ongoing or Empty; there is no state between.
+//     transaction goes from Ongoing to CompleteCommit or CompleteAbort at once.
 //   - Lowering share.version below the level of the dialect is refused with
 //     INVALID_UPDATE_VERSION while any record is in TX_PENDING, as the KIP says
 //     and no draft does. This holds for unsafe downgrades too.

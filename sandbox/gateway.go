@@ -429,11 +429,11 @@ func appendResponse(dst []byte, correlation int32, resp kmsg.Response) []byte {
 
 // appendRequest encodes req anew under the header of r.
 func appendRequest(dst []byte, r *request, req kmsg.Request) []byte {
-	header := r.frame[4 : len(r.frame)-len(r.body)]
+	start := len(dst)
 	dst = append(dst, 0, 0, 0, 0)
-	dst = append(dst, header...)
+	dst = append(dst, r.frame[4:len(r.frame)-len(r.body)]...)
 	dst = req.AppendTo(dst)
-	binary.BigEndian.PutUint32(dst, uint32(len(dst)-4))
+	binary.BigEndian.PutUint32(dst[start:], uint32(len(dst)-start-4))
 	return dst
 }
 

@@ -362,7 +362,7 @@ func (c *gatewayConn) handleProduce(r *request, req *kmsg.ProduceRequest) error 
 			resp.Topics = refused
 			return c.respond(r, resp)
 		}
-		frame = appendRequest(nil, r, req)
+		frame = appendRequest(make([]byte, 0, len(r.frame)), r, req)
 	case silent:
 		req.Acks = acksLeader
 		binary.BigEndian.PutUint16(r.body[acksAt(req):], acksLeader)
@@ -374,7 +374,7 @@ func (c *gatewayConn) handleProduce(r *request, req *kmsg.ProduceRequest) error 
 		}
 		resp, err := decodeResponse(req, r.correlation, response)
 		if err != nil {
-			return fmt.Errorf("Produce from kfake: %w", err)
+			return fmt.Errorf("produce response from kfake: %w", err)
 		}
 		produced := resp.(*kmsg.ProduceResponse)
 		if silent {

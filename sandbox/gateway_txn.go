@@ -203,7 +203,7 @@ func (c *gatewayConn) handleWriteTxnMarkers(r *request, req *kmsg.WriteTxnMarker
 		c.g.plane.logMayHaveGrown()
 		written := resp.(*kmsg.WriteTxnMarkersResponse)
 		if len(written.Markers) != len(answers) {
-			return fmt.Errorf("WriteTxnMarkers from kfake: %d answers to %d markers", len(written.Markers), len(answers))
+			return fmt.Errorf("write txn markers response from kfake: %d answers to %d markers", len(written.Markers), len(answers))
 		}
 		for i, a := range answers {
 			if len(a.Partitions) > 0 {

@@ -303,7 +303,7 @@ func TestTransactionsThroughGateway(t *testing.T) {
 	produceValues(t, newTestClient(t, s), "in", n)
 	session, err := kgo.NewGroupTransactSession(
 		kgo.SeedBrokers(s.Addrs()...), kgo.TransactionalID("eos"), kgo.ConsumerGroup("eos"), kgo.ConsumeTopics("in"),
-		kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()), kgo.FetchIsolationLevel(kgo.ReadCommitted()), kgo.RequireStableFetchOffsets(),
+		kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()), kgo.FetchIsolationLevel(kgo.ReadCommitted()),
 	)
 	if err != nil {
 		t.Fatal(err)

@@ -1,6 +1,7 @@
 package sandbox
 
 import (
+	"context"
 	"crypto/tls"
 	"fmt"
 	"maps"
@@ -8,6 +9,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/kshare/kshare/wire"
 	"github.com/twmb/franz-go/pkg/kmsg"
@@ -20,6 +22,9 @@ const (
 	defaultPartitions      = 6  // of a topic whose partitions are not given
 	defaultStatePartitions = 50 // share.coordinator.state.topic.num.partitions
 )
+
+// lookupTimeout bounds the look-up of the name to listen on.
+const lookupTimeout = 10 * time.Second
 
 // An Option changes how [Start] sets a sandbox up.
 type Option func(*config)
@@ -108,7 +113,7 @@ func (c *config) validateHost() error {
 			return nil
 		}
 		var err error
-		if ips, err = net.LookupIP(c.host); err != nil {
+		if ips, err = lookupIPs(c.host); err != nil {
 			return fmt.Errorf("listen on %s: %w", c.host, err)
 		}
 	}
@@ -119,6 +124,17 @@ func (c *config) validateHost() error {
 		return fmt.Errorf("listen on %s: clients need an address they can reach, give the one to advertise", c.host)
 	}
 	return nil
+}
+
+func lookupIPs(host string) ([]net.IP, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), lookupTimeout)
+	defer cancel()
+	addrs, err := net.DefaultResolver.LookupIPAddr(ctx, host)
+	ips := make([]net.IP, 0, len(addrs))
+	for _, a := range addrs {
+		ips = append(ips, a.IP)
+	}
+	return ips, err
 }
 
 // AddressError says that the sandbox was asked to listen on an address that
