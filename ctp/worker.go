@@ -19,8 +19,8 @@ const (
 	idleCheck = 100 * time.Millisecond
 	// cleanUpTimeout bounds aborting, releasing and leaving when a run ends.
 	cleanUpTimeout = 5 * time.Second
-	// commitTimeout bounds a commit, which a signal does not cut short: its
-	// outcome would be unknown.
+	// commitTimeout bounds a commit. A signal shortens it to cleanUpTimeout and
+	// not to nothing: its outcome would be unknown.
 	commitTimeout = 30 * time.Second
 	// maxAborts is how many batches in a row may be aborted before a worker
 	// gives up. It stays below the default delivery count limit of 5, at which
@@ -255,7 +255,7 @@ type decisions struct {
 // transaction is still open, or known to be over; see [txn.Session.Commit].
 func (w *worker) transaction(ctx context.Context, b *share.Batch) (*decisions, error) {
 	d := new(decisions)
-	if err := w.session.Begin(ctx); err != nil {
+	if err := w.begin(ctx, b); err != nil {
 		return d, err
 	}
 	d.begun = true
@@ -272,10 +272,49 @@ func (w *worker) transaction(ctx context.Context, b *share.Batch) (*decisions, e
 	if err != nil {
 		return d, err
 	}
-	cctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), commitTimeout)
+	cctx, cancel := commitContext(ctx)
 	defer cancel()
 	err = w.session.Commit(cctx, txn.Guard{LockDeadline: b.LockDeadline(), LockDuration: b.LockDuration()})
 	return d, err
+}
+
+// begin begins a transaction. A coordinator that cannot be reached for a moment
+// costs no delivery: it is tried again as long as the locks of the batch allow.
+func (w *worker) begin(ctx context.Context, b *share.Batch) error {
+	guard := txn.Guard{LockDeadline: b.LockDeadline(), LockDuration: b.LockDuration()}
+	for try := 0; ; try++ {
+		err := w.session.Begin(ctx)
+		if err == nil || txn.IsFatal(err) || ctx.Err() != nil {
+			return err
+		}
+		if gerr := guard.Check(w.opts.Now()); gerr != nil {
+			return errors.Join(gerr, err)
+		}
+		if try == 0 {
+			w.opts.Warn(err)
+		}
+		t := time.NewTimer(minRetryWait << min(try, 5))
+		select {
+		case <-t.C:
+		case <-ctx.Done():
+			t.Stop()
+			return context.Cause(ctx)
+		}
+	}
+}
+
+// commitContext outlives ctx, since a commit that is cut short has an unknown
+// outcome, but not for long.
+func commitContext(ctx context.Context) (context.Context, context.CancelFunc) {
+	cctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), commitTimeout)
+	stop := context.AfterFunc(ctx, func() {
+		t := time.AfterFunc(cleanUpTimeout, cancel)
+		context.AfterFunc(cctx, func() { t.Stop() })
+	})
+	return cctx, func() {
+		stop()
+		cancel()
+	}
 }
 
 // transform decides each record and produces what it becomes. Acknowledgements

@@ -39,7 +39,7 @@ type PartitionBatch struct {
 	// did not say.
 	LockDuration time.Duration
 
-	fetch *fetch // the fetch that this is a part of
+	session *session // where it was acquired
 }
 
 // acquiredCount counts the acquired offsets.

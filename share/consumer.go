@@ -251,7 +251,6 @@ func (c *Consumer) takeReady(n int) *Batch {
 			c.ready[i] = rest
 			break
 		}
-		p.fetch.left--
 	}
 	c.ready = append(c.ready[:0], c.ready[i:]...)
 	c.notify() // fetchers may go on

@@ -203,20 +203,29 @@ func (c *Consumer) leaderLoop() {
 				return
 			}
 		}
-		if err := c.lookUpLeaders(); err != nil {
-			if isFatal(err) {
-				c.fail(err)
-				return
-			}
-			if !c.wait(backoff(try)) {
-				return
-			}
-			try++
+		err := c.lookUpLeaders()
+		switch {
+		case err == nil:
+			try = 0
 			continue
+		case c.ctx.Err() != nil:
+			return
+		case isFatal(err), errors.Is(err, kerr.UnknownTopicOrPartition) && try >= maxUnknownTopic:
+			c.fail(err)
+			return
+		case try == 0:
+			c.cfg.Warn(err)
 		}
-		try = 0
+		if !c.wait(backoff(try)) {
+			return
+		}
+		try++
 	}
 }
+
+// maxUnknownTopic is how often a topic may be unknown in a row, about half a
+// minute, before it is taken for deleted.
+const maxUnknownTopic = 10
 
 func (c *Consumer) lookUpLeaders() error {
 	c.mu.Lock()
@@ -230,12 +239,18 @@ func (c *Consumer) lookUpLeaders() error {
 		return err
 	}
 	leaders := make(map[TopicPartition]int32, len(c.assigned))
-	for tp := range c.assigned {
-		if t, ok := topics[tp.Topic]; ok && t.ID == tp.TopicID {
-			if leader := t.Leader(tp.Partition); leader >= 0 {
-				leaders[tp] = leader
-			}
+	for _, tp := range sortedPartitions(c.assigned) {
+		t, ok := topics[tp.Topic]
+		if !ok || t.ID != tp.TopicID {
+			continue // recreated; the next assignment says so
 		}
+		leader := t.Leader(tp.Partition)
+		if leader < 0 {
+			c.stale = true
+			err = &cluster.Error{Op: c.op("find the leader for"), Broker: -1, Topic: tp.Topic, Partition: tp.Partition, Err: kerr.LeaderNotAvailable}
+			continue
+		}
+		leaders[tp] = leader
 	}
 	c.leaders = leaders
 	for _, node := range leaders {
@@ -246,7 +261,7 @@ func (c *Consumer) lookUpLeaders() error {
 		}
 	}
 	c.notify()
-	return nil
+	return err
 }
 
 // lookAgain asks the leader loop for another look. Called without mu.

@@ -56,12 +56,6 @@ type session struct {
 	stale bool // open a new session with the next request; guarded by c.mu
 }
 
-// fetch is one answered ShareFetch: the next one is sent when left is 0.
-type fetch struct {
-	session *session
-	left    int // partition batches that Poll has not taken yet; guarded by c.mu
-}
-
 func (s *session) take(ctx context.Context) error {
 	select {
 	case s.turn <- struct{}{}:
@@ -107,23 +101,22 @@ func (s *session) abandon() {
 	c := s.c
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.ready = slices.DeleteFunc(c.ready, func(p *PartitionBatch) bool { return p.fetch.session == s })
+	c.ready = slices.DeleteFunc(c.ready, func(p *PartitionBatch) bool { return p.session == s })
 	c.notify()
 }
 
 // fetchLoop fetches whenever Poll has taken all of the fetch before.
 func (s *session) fetchLoop() {
-	var last *fetch
 	fails := 0
 	for {
-		want, ok := s.awaitDemand(last)
+		want, ok := s.awaitDemand()
 		if !ok {
 			return
 		}
-		f, err := s.fetch(want)
+		err := s.fetch(want)
 		switch {
 		case err == nil:
-			last, fails = f, 0
+			fails = 0
 		case s.c.ctx.Err() != nil:
 			return
 		case isFatal(err):
@@ -146,7 +139,7 @@ func (s *session) fetchLoop() {
 
 // awaitDemand blocks until there is something to fetch from this leader and
 // room for it; false when the consumer ends.
-func (s *session) awaitDemand(last *fetch) (map[TopicPartition]bool, bool) {
+func (s *session) awaitDemand() (map[TopicPartition]bool, bool) {
 	for {
 		c := s.c
 		c.mu.Lock()
@@ -156,7 +149,7 @@ func (s *session) awaitDemand(last *fetch) (map[TopicPartition]bool, bool) {
 				want[tp] = true
 			}
 		}
-		idle := len(want) == 0 || last != nil && last.left > 0
+		idle := len(want) == 0 || slices.ContainsFunc(c.ready, func(p *PartitionBatch) bool { return p.session == s })
 		closed, changed := c.closed, c.changed
 		c.mu.Unlock()
 		if closed {
@@ -173,10 +166,10 @@ func (s *session) awaitDemand(last *fetch) (map[TopicPartition]bool, bool) {
 	}
 }
 
-func (s *session) fetch(want map[TopicPartition]bool) (*fetch, error) {
+func (s *session) fetch(want map[TopicPartition]bool) error {
 	c := s.c
 	if err := s.take(c.ctx); err != nil {
-		return nil, err
+		return err
 	}
 	defer s.give()
 	epoch := s.begin()
@@ -192,12 +185,12 @@ func (s *session) fetch(want map[TopicPartition]bool) (*fetch, error) {
 	kresp, err := c.cl.RequestBroker(c.requests, s.node, req)
 	if err != nil {
 		s.abandon()
-		return nil, &cluster.Error{Op: c.op("fetch for"), Broker: s.node, Err: err}
+		return &cluster.Error{Op: c.op("fetch for"), Broker: s.node, Err: err}
 	}
 	resp := kresp.(*kmsg.ShareFetchResponse)
 	if err := kerr.ErrorForCode(resp.ErrorCode); err != nil {
 		s.abandon()
-		return nil, s.responseError("fetch for", err, resp.ErrorMessage)
+		return s.responseError("fetch for", err, resp.ErrorMessage)
 	}
 	s.advance()
 	for tp := range want {
@@ -254,10 +247,9 @@ func (s *session) addPartitions(req *kmsg.ShareFetchRequest, want map[TopicParti
 }
 
 // takeFetched decodes a response and queues what it holds for Poll.
-func (s *session) takeFetched(resp *kmsg.ShareFetchResponse, sent time.Time) (*fetch, error) {
+func (s *session) takeFetched(resp *kmsg.ShareFetchResponse, sent time.Time) error {
 	c := s.c
 	lock := time.Duration(resp.AcquisitionLockTimeoutMillis) * time.Millisecond
-	f := &fetch{session: s}
 	var out []*PartitionBatch
 	var undecodable Acknowledgements
 	var firstErr error
@@ -289,7 +281,7 @@ func (s *session) takeFetched(resp *kmsg.ShareFetchResponse, sent time.Time) (*f
 			}
 			// The lock started when the broker acquired, after the request was
 			// sent: counting from there errs on the safe side.
-			p.fetch, p.Leader, p.LockDuration, p.LockDeadline = f, s.node, lock, sent.Add(lock)
+			p.session, p.Leader, p.LockDuration, p.LockDeadline = s, s.node, lock, sent.Add(lock)
 			out = append(out, p)
 		}
 	}
@@ -298,7 +290,6 @@ func (s *session) takeFetched(resp *kmsg.ShareFetchResponse, sent time.Time) (*f
 			c.cfg.Warn(err)
 		}
 	}
-	f.left = len(out)
 	s.empty++
 	if len(out) > 0 {
 		s.empty = 0
@@ -312,7 +303,7 @@ func (s *session) takeFetched(resp *kmsg.ShareFetchResponse, sent time.Time) (*f
 	}
 	c.notify()
 	c.mu.Unlock()
-	return f, firstErr
+	return firstErr
 }
 
 // lookUp finds the name of a partition of the session.
