@@ -557,3 +557,55 @@ func TestRunOnEmptySource(t *testing.T) {
 		t.Errorf("Run = %+v with warnings %v, want 0 and a warning that nothing was consumed", res, warned)
 	}
 }
+
+// A member that is thrown out of the group, or whose share sessions are closed
+// behind its back, joins and opens them again; the batch that it lost is aborted.
+func TestRunSurvivesTheLossOfItsPlace(t *testing.T) {
+	losses := map[string]func(ctx context.Context, cl *kgo.Client, member string) error{
+		"membership": func(ctx context.Context, cl *kgo.Client, member string) error {
+			req := kmsg.NewPtrShareGroupHeartbeatRequest()
+			req.GroupID, req.MemberID, req.MemberEpoch = "g", member, -1
+			_, err := req.RequestWith(ctx, cl)
+			return err
+		},
+		"share sessions": func(ctx context.Context, cl *kgo.Client, member string) error {
+			req := kmsg.NewPtrShareAcknowledgeRequest()
+			req.GroupID, req.MemberID, req.ShareSessionEpoch = kmsg.StringPtr("g"), &member, -1
+			for node := range 3 {
+				if _, err := cl.Broker(node).Request(ctx, req); err != nil {
+					return err
+				}
+			}
+			return nil
+		},
+	}
+	for name, loss := range losses {
+		t.Run(name, func(t *testing.T) {
+			eachDialect(t, func(t *testing.T, dialect string) {
+				e := newEnv(t, dialect)
+				const n = 600
+				e.produce(n, plain)
+				admin := e.client()
+				opts := e.options()
+				opts.BatchRecords = 50
+				lost := false
+				opts.Transform = func(ctx context.Context, r *kgo.Record) ([]*kgo.Record, error) {
+					if string(r.Key) == "300" && !lost {
+						lost = true
+						_, s := e.share()
+						if err := loss(ctx, admin, s.Groups[0].Members[0].MemberID); err != nil {
+							return nil, err
+						}
+					}
+					return []*kgo.Record{r}, nil
+				}
+				res := e.run(opts)
+				if res.Consumed != n || !lost {
+					t.Errorf("Run = %+v, want %d consumed", res, n)
+				}
+				wantEachOnce(t, e.committed(), n, nil)
+				e.wantQuiet()
+			})
+		})
+	}
+}

@@ -10,6 +10,7 @@ import (
 	"github.com/kshare/kshare/share"
 	"github.com/kshare/kshare/txn"
 	"github.com/kshare/kshare/wire"
+	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
 )
 
@@ -228,6 +229,12 @@ func (w *worker) retryLater(ctx context.Context, err error) error {
 	w.opts.Warn(err)
 	if _, ok := errors.AsType[*txn.GuardError](err); ok {
 		w.batch = max(1, w.batch/2)
+	}
+	if errors.Is(err, kerr.InvalidRecordState) {
+		w.consumer.Reset()
+	}
+	if errors.Is(err, kerr.UnknownMemberID) || errors.Is(err, kerr.StaleMemberEpoch) {
+		w.consumer.ConfirmMembership(ctx)
 	}
 	t := time.NewTimer(minRetryWait << w.aborts)
 	defer t.Stop()

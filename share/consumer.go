@@ -83,6 +83,7 @@ type Consumer struct {
 	// up on could still acquire records after its session was thought closed.
 	requests       context.Context
 	cancelRequests context.CancelFunc
+	beat           chan chan<- struct{} // asks for a heartbeat at once; told when it is done
 	wg             sync.WaitGroup
 
 	mu          sync.Mutex
@@ -109,6 +110,7 @@ func NewConsumer(ctx context.Context, cl *cluster.Client, cfg Config) (*Consumer
 	c := &Consumer{
 		cl: cl, cfg: cfg, dec: kgo.DefaultDecompressor(),
 		changed:  make(chan struct{}),
+		beat:     make(chan chan<- struct{}),
 		assigned: make(map[TopicPartition]bool),
 		leaders:  make(map[TopicPartition]int32),
 		sessions: make(map[int32]*session),
@@ -197,6 +199,46 @@ func (c *Consumer) GroupMetadata() GroupMetadata {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return GroupMetadata{GroupID: c.cfg.GroupID, MemberID: c.cfg.MemberID, MemberEpoch: c.memberEpoch}
+}
+
+// ConfirmMembership heartbeats at once, and joins again if the coordinator does
+// not know the member any more. It is for a member that was told so by a broker,
+// by UNKNOWN_MEMBER_ID or STALE_MEMBER_EPOCH, and would wait for its next
+// heartbeat otherwise. It returns when an answer was there, whatever it was, or
+// the context ended.
+func (c *Consumer) ConfirmMembership(ctx context.Context) {
+	done := make(chan struct{}, 1)
+	select {
+	case c.beat <- done:
+	case <-ctx.Done():
+		return
+	case <-c.ctx.Done():
+		return
+	}
+	select {
+	case <-done:
+	case <-ctx.Done():
+	case <-c.ctx.Done():
+	}
+}
+
+// Reset drops everything that was fetched and not returned by Poll, and makes
+// the next fetch from each leader close the share session and open a new one, so
+// that the broker releases what the old one has acquired. It is for a member
+// that learnt, by INVALID_RECORD_STATE, that it does not hold what it thought.
+func (c *Consumer) Reset() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.resetSessions()
+	c.notify()
+}
+
+// resetSessions is called with mu held.
+func (c *Consumer) resetSessions() {
+	c.ready = nil
+	for _, s := range c.sessions {
+		s.reset()
+	}
 }
 
 // Assigned lists the share-partitions that the member may fetch now, sorted.

@@ -139,23 +139,18 @@ func (c *Consumer) heartbeatLoop(interval time.Duration) {
 		if fails > 0 {
 			wait = min(interval, backoff(fails))
 		}
-		if !c.wait(wait) {
+		done, ok := c.waitToBeat(wait)
+		if !ok {
 			return
 		}
-		resp, err := c.heartbeat(c.ctx, c.GroupMetadata().MemberEpoch)
+		next, err := c.beatOnce()
+		done <- struct{}{}
 		switch {
 		case err == nil:
 			fails = 0
-			interval = heartbeatInterval(resp)
+			interval = next
 		case c.ctx.Err() != nil:
 			return
-		case isLost(err):
-			go c.cfg.Lost(err)
-			c.dropAssignment()
-			if _, err := c.heartbeat(c.ctx, joinEpoch); err != nil && isFatal(err) {
-				c.fail(err)
-				return
-			}
 		case isFatal(err):
 			c.fail(err)
 			return
@@ -165,15 +160,42 @@ func (c *Consumer) heartbeatLoop(interval time.Duration) {
 	}
 }
 
+// waitToBeat waits for the next heartbeat to be due, or to be asked for. It
+// returns whom to tell when it is done; false when the consumer ends.
+func (c *Consumer) waitToBeat(wait time.Duration) (done chan<- struct{}, ok bool) {
+	t := time.NewTimer(wait)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return make(chan struct{}, 1), true
+	case done := <-c.beat:
+		return done, true
+	case <-c.ctx.Done():
+		return nil, false
+	}
+}
+
+// beatOnce sends one heartbeat, and joins again if the coordinator does not know
+// the member as we do. It returns the interval to the next one.
+func (c *Consumer) beatOnce() (time.Duration, error) {
+	resp, err := c.heartbeat(c.ctx, c.GroupMetadata().MemberEpoch)
+	if isLost(err) {
+		go c.cfg.Lost(err)
+		c.dropAssignment()
+		resp, err = c.heartbeat(c.ctx, joinEpoch)
+	}
+	if err != nil {
+		return 0, err
+	}
+	return heartbeatInterval(resp), nil
+}
+
 func (c *Consumer) dropAssignment() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.memberEpoch = joinEpoch
 	c.assigned = make(map[TopicPartition]bool)
-	c.ready = nil
-	for _, s := range c.sessions {
-		s.reset()
-	}
+	c.resetSessions()
 	c.notify()
 }
 

@@ -52,6 +52,7 @@ type session struct {
 	epoch int32
 	have  map[TopicPartition]bool // partitions in the session
 	empty int                     // fetches in a row that returned nothing
+	left  bool                    // the broker may still have a session that we gave up on
 
 	stale bool // open a new session with the next request; guarded by c.mu
 }
@@ -76,6 +77,7 @@ func (s *session) begin() int32 {
 	defer s.c.mu.Unlock()
 	if s.stale {
 		s.stale = false
+		s.left = s.left || s.epoch != openSession
 		s.epoch = openSession
 	}
 	if s.epoch == openSession {
@@ -96,7 +98,8 @@ func (s *session) advance() {
 // abandon forgets the session after a request whose fate is unknown or that the
 // broker refused as a whole. What it handed out and Poll has not returned yet
 // is dropped: the broker releases it with the session.
-func (s *session) abandon() {
+func (s *session) abandon(err error) {
+	s.left = !errors.Is(err, kerr.ShareSessionNotFound)
 	s.epoch = openSession
 	c := s.c
 	c.mu.Lock()
@@ -173,6 +176,13 @@ func (s *session) fetch(want map[TopicPartition]bool) error {
 	}
 	defer s.give()
 	epoch := s.begin()
+	if s.left {
+		// Opening a session over another one would leave what that one acquired
+		// locked; closing it releases that.
+		if err := s.sendClose(c.requests); err != nil {
+			return err
+		}
+	}
 	req := kmsg.NewPtrShareFetchRequest()
 	req.GroupID, req.MemberID, req.ShareSessionEpoch = &c.cfg.GroupID, &c.cfg.MemberID, epoch
 	req.MaxWaitMillis = int32(s.maxWait().Milliseconds())
@@ -184,12 +194,12 @@ func (s *session) fetch(want map[TopicPartition]bool) error {
 	sent := c.cfg.Now()
 	kresp, err := c.cl.RequestBroker(c.requests, s.node, req)
 	if err != nil {
-		s.abandon()
+		s.abandon(err)
 		return &cluster.Error{Op: c.op("fetch for"), Broker: s.node, Err: err}
 	}
 	resp := kresp.(*kmsg.ShareFetchResponse)
 	if err := kerr.ErrorForCode(resp.ErrorCode); err != nil {
-		s.abandon()
+		s.abandon(err)
 		return s.responseError("fetch for", err, resp.ErrorMessage)
 	}
 	s.advance()
@@ -295,6 +305,9 @@ func (s *session) takeFetched(resp *kmsg.ShareFetchResponse, sent time.Time) err
 		s.empty = 0
 	}
 	c.mu.Lock()
+	if s.stale {
+		out = nil // given up while it was on its way
+	}
 	c.ready = append(c.ready, out...)
 	if len(out) == 0 {
 		c.empty++
@@ -423,12 +436,12 @@ func (s *session) acknowledge(ctx context.Context, acks *Acknowledgements, renew
 	}
 	kresp, err := c.cl.RequestBroker(ctx, s.node, req)
 	if err != nil {
-		s.abandon()
+		s.abandon(err)
 		return &cluster.Error{Op: c.op("acknowledge for"), Broker: s.node, Err: err}
 	}
 	resp := kresp.(*kmsg.ShareAcknowledgeResponse)
 	if err := kerr.ErrorForCode(resp.ErrorCode); err != nil {
-		s.abandon()
+		s.abandon(err)
 		return s.responseError("acknowledge for", err, resp.ErrorMessage)
 	}
 	s.advance()
@@ -492,12 +505,15 @@ func (s *session) close(ctx context.Context) error {
 		return err
 	}
 	defer s.give()
-	s.c.mu.Lock()
-	open := !s.stale && s.epoch != openSession
-	s.c.mu.Unlock()
-	if !open {
+	if s.begin() == openSession && !s.left {
 		return nil
 	}
+	return s.sendClose(ctx)
+}
+
+// sendClose closes whatever session the broker has for the member. Called with
+// the turn held.
+func (s *session) sendClose(ctx context.Context) error {
 	req := kmsg.NewPtrShareAcknowledgeRequest()
 	req.GroupID, req.MemberID, req.ShareSessionEpoch = &s.c.cfg.GroupID, &s.c.cfg.MemberID, closeSession
 	s.epoch = openSession
@@ -509,5 +525,6 @@ func (s *session) close(ctx context.Context) error {
 	if err := kerr.ErrorForCode(resp.ErrorCode); err != nil && !errors.Is(err, kerr.ShareSessionNotFound) {
 		return s.responseError("close the share session of", err, resp.ErrorMessage)
 	}
+	s.left = false
 	return nil
 }
