@@ -46,7 +46,7 @@ vuln: ## Look for known vulnerabilities (asks a database on the network)
 
 docs: ## Write manual pages, Markdown, completions and the example data anew
 	rm -rf docs/man docs/cli
-	go run ./cmd/kshare man -q --man-dir docs/man --markdown-dir docs/cli --completions-dir completions >/dev/null
+	go run ./docs/gen
 	go run ./examples/gen > examples/orders.ndjson
 
 check: lint test race ## What has to pass before a commit

@@ -33,7 +33,6 @@ func TestUsageErrors(t *testing.T) {
 		{"no unit", "version --timeout=5", "invalid argument \"5\" for \"--timeout\" flag"},
 		{"shell", "completion tcsh", "invalid argument \"tcsh\" for \"kshare completion\""},
 		{"help topic", "help nope", "no help about \"nope\""},
-		{"man", "man", "nothing to write"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			res := cmdtest.Run(t, cmdtest.Setup{}, strings.Fields(c.args)...).Want(t, 64)

@@ -31,6 +31,10 @@ func Main(ctx context.Context, args []string, deps Deps) int {
 	return d.report(r.execute(ctx, args))
 }
 
+// Root returns the command tree, for what documents it. It cannot be run: [Main]
+// does that, with a tree of its own.
+func Root() *cobra.Command { return newTree(&Deps{flags: &globalFlags{}}).root }
+
 // tree is the command tree of one call of Main.
 type tree struct {
 	d       *Deps
@@ -72,7 +76,6 @@ the kind "error".`,
 		newSandboxCmd(d),
 		newDemoCmd(d, runDemo),
 		newCompletionCmd(d, runCompletion),
-		newManCmd(d, runMan),
 		newVersionCmd(d, runVersion),
 		newExitCodesTopic(),
 	)
@@ -203,6 +206,10 @@ func helpText(cmd *cobra.Command) string {
 // exitAnnotation is the key under which a command keeps its exit codes: the
 // list before finish, the lines of its help text after.
 const exitAnnotation = "kshare exit codes"
+
+// ExitStatus returns the lines that the help of a command of [Root] has about
+// exit codes; "" for a help topic.
+func ExitStatus(cmd *cobra.Command) string { return cmd.Annotations[exitAnnotation] }
 
 // exits adds codes to those that every command can end with.
 func exits(cmd *cobra.Command, codes ...int) *cobra.Command {

@@ -52,6 +52,7 @@ func mayImport() map[string][]string {
 		// These have tests only, or stand apart.
 		"internal/archtest": nil,
 		"bench":             append([]string{"ctp", "sandbox"}, client...),
+		"docs/gen":          {"commands", "completions"},
 		"examples/gen":      nil,
 	}
 }
@@ -59,7 +60,7 @@ func mayImport() map[string][]string {
 // usedBy says which packages may import a library. Others may be used anywhere.
 func usedBy() map[string][]string {
 	return map[string][]string{
-		"github.com/spf13/cobra":                {"commands", "completions"},
+		"github.com/spf13/cobra":                {"commands", "completions", "docs/gen"},
 		"github.com/spf13/pflag":                {"commands"},
 		"github.com/spf13/viper":                {"internal/config"},
 		"github.com/twmb/franz-go/pkg/kfake":    {"sandbox"},
@@ -84,7 +85,7 @@ func usedBy() map[string][]string {
 // mayUse says which files may use a name that reaches around the dependencies a
 // function is given.
 func mayUse() map[string][]string {
-	process := []string{"bench/main.go", "cmd/kshare/main.go", "commands/deps.go", "examples/gen/main.go"}
+	process := []string{"bench/main.go", "cmd/kshare/main.go", "commands/deps.go", "docs/gen/main.go", "examples/gen/main.go"}
 	return map[string][]string{
 		"os.Exit":       process,
 		"os.Stdin":      process,

@@ -1,0 +1,35 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+
+	"github.com/kshare/kshare/commands"
+)
+
+func main() {
+	if err := run("."); err != nil {
+		fmt.Fprintln(os.Stderr, "gen:", err)
+		os.Exit(1)
+	}
+}
+
+func run(dir string) error {
+	files, err := generate(commands.Root())
+	if err != nil {
+		return err
+	}
+	for _, f := range files {
+		path := filepath.Join(dir, filepath.FromSlash(f.path))
+		//nolint:gosec // documentation is for everybody to read
+		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+			return err
+		}
+		//nolint:gosec // as above
+		if err := os.WriteFile(path, f.data, 0o644); err != nil {
+			return err
+		}
+	}
+	return nil
+}

@@ -1,0 +1,102 @@
+package main
+
+import (
+	"bytes"
+	"os"
+	"path"
+	"path/filepath"
+	"slices"
+	"testing"
+
+	"github.com/kshare/kshare/commands"
+)
+
+// The committed files are those of the command tree, and there are no others.
+func TestFilesAreCurrent(t *testing.T) {
+	const root = "../.."
+	files, err := generate(commands.Root())
+	if err != nil {
+		t.Fatal(err)
+	}
+	made := map[string][]string{}
+	for _, f := range files {
+		dir := path.Dir(f.path)
+		made[dir] = append(made[dir], path.Base(f.path))
+		committed, err := os.ReadFile(filepath.Join(root, f.path))
+		if err != nil {
+			t.Errorf("%v: run 'make docs'", err)
+			continue
+		}
+		if !bytes.Equal(f.data, committed) {
+			t.Errorf("%s is not what the command tree makes: run 'make docs'", f.path)
+		}
+	}
+	for _, dir := range []string{manDir, markdownDir, completionsDir} {
+		slices.Sort(made[dir])
+		if got := generated(t, filepath.Join(root, dir)); !slices.Equal(got, made[dir]) {
+			t.Errorf("%s holds %v, the command tree makes %v: run 'make docs'", dir, got, made[dir])
+		}
+	}
+}
+
+// generated lists the files of a directory that are no Go source, sorted.
+func generated(t *testing.T, dir string) []string {
+	t.Helper()
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var names []string
+	for _, e := range entries {
+		if filepath.Ext(e.Name()) != ".go" {
+			names = append(names, e.Name())
+		}
+	}
+	return names
+}
+
+func TestRunWritesTheFiles(t *testing.T) {
+	dir := t.TempDir()
+	if err := run(dir); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"docs/man/kshare-sandbox-run.1", "docs/cli/kshare_sandbox_run.md", "completions/kshare.zsh"} {
+		got, err := os.ReadFile(filepath.Join(dir, name))
+		if err != nil {
+			t.Error(err)
+			continue
+		}
+		want, err := os.ReadFile(filepath.Join("../..", name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !bytes.Equal(got, want) {
+			t.Errorf("run wrote another %s than the committed one", name)
+		}
+	}
+	if err := run(filepath.Join(dir, "docs/man/kshare.1")); err == nil {
+		t.Error("run into a directory that cannot be made reports no error")
+	}
+}
+
+// Every page of a command lists its exit codes; the help topic has none.
+func TestPagesListExitCodes(t *testing.T) {
+	files, err := generate(commands.Root())
+	if err != nil {
+		t.Fatal(err)
+	}
+	with := map[string]bool{}
+	for _, f := range files {
+		with[f.path] = bytes.Contains(f.data, []byte("Exit status"))
+	}
+	for name, want := range map[string]bool{
+		"docs/man/kshare-sandbox-run.1":  true,
+		"docs/cli/kshare_sandbox_run.md": true,
+		"docs/man/kshare-sandbox.1":      false,
+		"docs/man/kshare-exit-codes.1":   false,
+	} {
+		if got, ok := with[name]; got != want || !ok {
+			t.Errorf("%s lists exit codes = %v (made: %v), want %v", name, got, ok, want)
+		}
+	}
+}
