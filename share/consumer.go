@@ -83,6 +83,7 @@ type Consumer struct {
 	// up on could still acquire records after its session was thought closed.
 	requests       context.Context
 	cancelRequests context.CancelFunc
+	named          bool                // the member ID may have been used before
 	beat           chan chan<- struct{} // asks for a heartbeat at once; told when it is done
 	wg             sync.WaitGroup
 
@@ -104,11 +105,12 @@ type Consumer struct {
 // *cluster.Error, *cluster.AuthError, *cluster.DialError or
 // *cluster.UnsupportedError.
 func NewConsumer(ctx context.Context, cl *cluster.Client, cfg Config) (*Consumer, error) {
+	named := cfg.MemberID != ""
 	if err := cfg.setDefaults(); err != nil {
 		return nil, err
 	}
 	c := &Consumer{
-		cl: cl, cfg: cfg, dec: kgo.DefaultDecompressor(),
+		cl: cl, cfg: cfg, named: named, dec: kgo.DefaultDecompressor(),
 		changed:  make(chan struct{}),
 		beat:     make(chan chan<- struct{}),
 		assigned: make(map[TopicPartition]bool),

@@ -277,7 +277,7 @@ func (c *Consumer) lookUpLeaders() error {
 	c.leaders = leaders
 	for _, node := range leaders {
 		if c.sessions[node] == nil && !c.closed {
-			s := &session{c: c, node: node, have: make(map[TopicPartition]bool), turn: make(chan struct{}, 1)}
+			s := &session{c: c, node: node, have: make(map[TopicPartition]bool), turn: make(chan struct{}, 1), left: c.named}
 			c.sessions[node] = s
 			c.wg.Go(s.fetchLoop)
 		}

@@ -52,7 +52,7 @@ type session struct {
 	epoch int32
 	have  map[TopicPartition]bool // partitions in the session
 	empty int                     // fetches in a row that returned nothing
-	left  bool                    // the broker may still have a session that we gave up on
+	left  bool                    // the broker may still have a session, given up on or of a predecessor
 
 	stale bool // open a new session with the next request; guarded by c.mu
 }
