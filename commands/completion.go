@@ -47,7 +47,7 @@ func runCompletion(_ context.Context, _ *Deps, opts completionOptions) ([]byte, 
 	return trimLines(b.Bytes()), nil
 }
 
-// trimLines drops blanks at the ends of lines, which cobra's templates leave.
+// trimLines drops blanks at the ends of lines, which cobra leaves.
 func trimLines(b []byte) []byte {
 	var out strings.Builder
 	for line := range strings.Lines(string(b)) {

@@ -130,7 +130,7 @@ func TestColor(t *testing.T) {
 // stdout may be closed by its reader at any time; that is no reason to speak.
 func TestClosedStdout(t *testing.T) {
 	for name, err := range map[string]error{"EPIPE": &os.PathError{Op: "write", Path: "|1", Err: syscall.EPIPE}, "in memory": io.ErrClosedPipe} {
-		for _, args := range [][]string{{"version"}, {"completion", "bash"}} {
+		for _, args := range [][]string{{"version"}, {"completion", "bash"}, {"--help"}, {"help", "version"}} {
 			res := cmdtest.Run(t, cmdtest.Setup{Stdout: failingWriter{err}}, args...).Want(t, 141)
 			if res.Stderr != "" {
 				t.Errorf("%s: kshare %v says %q", name, args, res.Stderr)

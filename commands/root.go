@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"slices"
 	"strings"
 
@@ -39,7 +40,8 @@ func Root() *cobra.Command { return newTree(&Deps{flags: &globalFlags{}}).root }
 type tree struct {
 	d       *Deps
 	root    *cobra.Command
-	started bool // a command was reached and its flags and arguments are right
+	started bool  // a command was reached and its flags and arguments are right
+	helpErr error // why a help text could not be written; cobra cannot return it
 }
 
 func newTree(d *Deps) *tree {
@@ -68,8 +70,9 @@ the kind "error".`,
 	root.SetOut(d.Out)
 	root.SetErr(d.ErrOut)
 	root.CompletionOptions.DisableDefaultCmd = true
-	root.SetUsageTemplate(usageTemplate)
-	root.SetHelpTemplate(helpTemplate)
+	root.SetHelpFunc(func(cmd *cobra.Command, _ []string) {
+		_, t.helpErr = io.WriteString(cmd.OutOrStdout(), helpText(cmd))
+	})
 	root.SetHelpCommand(newHelpCmd(root))
 	root.AddCommand(
 		newCtpCmd(d, runCtp),
@@ -148,7 +151,10 @@ func withCause(ctx context.Context, err error) error {
 // started, is wrong usage.
 func (t *tree) execute(ctx context.Context, args []string) error {
 	err := t.root.ExecuteContext(ctx)
-	if err == nil || t.started {
+	if err == nil {
+		return stdoutError(t.helpErr)
+	}
+	if t.started {
 		return err
 	}
 	if t.d.flags.Output == output.FormatTable && wantsJSON(args) {
@@ -194,15 +200,6 @@ func needSubcommand(cmd *cobra.Command, args []string) error {
 	return hintf(err, "'%s --help' lists commands", cmd.CommandPath())
 }
 
-func helpText(cmd *cobra.Command) string {
-	var b strings.Builder
-	out := cmd.OutOrStdout()
-	cmd.SetOut(&b)
-	defer cmd.SetOut(out)
-	_ = cmd.Help() // into memory, from a template that a test walks: cannot fail
-	return b.String()
-}
-
 // exitAnnotation is the key under which a command keeps its exit codes: the
 // list before finish, the lines of its help text after.
 const exitAnnotation = "kshare exit codes"
@@ -236,30 +233,3 @@ func exitCodesOf(cmd *cobra.Command) []int {
 	slices.Sort(codes)
 	return codes
 }
-
-const helpTemplate = `{{with (or .Long .Short)}}{{. | trimTrailingWhitespaces}}
-
-{{end}}{{if or .Runnable .HasSubCommands}}{{.UsageString}}{{end}}`
-
-const usageTemplate = `Usage:{{if and .Runnable (not .HasAvailableSubCommands)}}
-  {{.UseLine}}{{end}}{{if .HasAvailableSubCommands}}
-  {{.CommandPath}} <command> [flags]{{end}}{{if .HasExample}}
-
-Examples:
-{{.Example}}{{end}}{{if .HasAvailableSubCommands}}
-
-Commands:{{range .Commands}}{{if .IsAvailableCommand}}
-  {{rpad .Name .NamePadding }} {{.Short}}{{end}}{{end}}{{end}}{{if .HasAvailableLocalFlags}}
-
-Flags:
-{{.LocalFlags.FlagUsages | trimTrailingWhitespaces}}{{end}}{{if .HasAvailableInheritedFlags}}
-
-Global flags:
-{{.InheritedFlags.FlagUsages | trimTrailingWhitespaces}}{{end}}{{if and .Runnable (not .HasAvailableSubCommands)}}{{with index .Annotations "` + exitAnnotation + `"}}
-
-Exit status:
-{{.}}{{end}}{{end}}{{if .HasHelpSubCommands}}
-
-Topics ('kshare help <topic>'):{{range .Commands}}{{if .IsAdditionalHelpTopicCommand}}
-  {{rpad .Name .NamePadding }} {{.Short}}{{end}}{{end}}{{end}}
-`
