@@ -16,7 +16,7 @@ type completionOptions struct {
 }
 
 func newCompletionCmd(d *Deps, run runFunc[completionOptions, []byte]) *cobra.Command {
-	return &cobra.Command{
+	return instant(&cobra.Command{
 		Use:   "completion {bash | zsh | fish | powershell}",
 		Short: "Write a completion script for a shell",
 		Long: `Write a completion script for a shell to stdout, whatever --output says.
@@ -36,7 +36,7 @@ func newCompletionCmd(d *Deps, run runFunc[completionOptions, []byte]) *cobra.Co
 			_, err = d.Out.Write(script)
 			return stdoutError(err)
 		},
-	}
+	})
 }
 
 func runCompletion(_ context.Context, _ *Deps, opts completionOptions) ([]byte, error) {

@@ -28,7 +28,8 @@ type Deps struct {
 	Now    func() time.Time
 
 	// Notify returns a context that is cancelled, with a *SignalError as its
-	// cause, when the process is asked to stop. nil never is.
+	// cause, when the process is asked to stop. nil never is. Main calls it for
+	// commands that are not over at once, and ends it after the last line.
 	Notify func(context.Context) (context.Context, context.CancelFunc)
 
 	// StartSandbox starts a sandbox in this process.
@@ -65,15 +66,10 @@ func System() Deps {
 // notify cancels the context at the first SIGINT or SIGTERM and then restores
 // what these signals do by default, so that the second one ends the process at
 // once, whatever it is waiting for.
-//
-// SIGPIPE is caught and dropped: a write to a closed pipe then fails with EPIPE
-// instead of killing the process in the middle of a transaction.
 func notify(parent context.Context) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithCancelCause(parent)
 	stop := make(chan os.Signal, 1)
 	signal.Notify(stop, os.Interrupt, syscall.SIGTERM)
-	pipe := make(chan os.Signal, 1)
-	signal.Notify(pipe, syscall.SIGPIPE)
 	go func() {
 		select {
 		case s := <-stop:
@@ -84,7 +80,6 @@ func notify(parent context.Context) (context.Context, context.CancelFunc) {
 	}()
 	return ctx, func() {
 		signal.Stop(stop)
-		signal.Stop(pipe)
 		cancel(nil)
 	}
 }

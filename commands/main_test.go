@@ -158,6 +158,33 @@ func signalled(s os.Signal) func(*commands.Deps) {
 	}
 }
 
+// A command that is over at once does not set signals up, which takes a good
+// part of its time; all others do, and let go of them in the end.
+func TestInstantCommandsLeaveSignalsAlone(t *testing.T) {
+	for _, c := range []struct {
+		args string
+		code int
+		want int
+	}{
+		{"version", 0, 0},
+		{"completion bash", 0, 0},
+		{"--help", 0, 0},
+		{"demo --profile none", 64, 1},
+	} {
+		var caught, released int
+		setup := cmdtest.Setup{Change: func(d *commands.Deps) {
+			d.Notify = func(ctx context.Context) (context.Context, context.CancelFunc) {
+				caught++
+				return ctx, func() { released++ }
+			}
+		}}
+		cmdtest.Run(t, setup, strings.Fields(c.args)...).Want(t, c.code)
+		if caught != c.want || released != c.want {
+			t.Errorf("kshare %s: signals caught %d times and released %d times, want %d", c.args, caught, released, c.want)
+		}
+	}
+}
+
 // memorySandbox is a sandbox that is nowhere.
 type memorySandbox struct {
 	closed *int

@@ -22,14 +22,10 @@ type runFunc[O, R any] func(context.Context, *Deps, O) (R, error)
 func Main(ctx context.Context, args []string, deps Deps) int {
 	d := &deps
 	d.flags = &globalFlags{}
-	if d.Notify != nil {
-		var stop context.CancelFunc
-		ctx, stop = d.Notify(ctx)
-		defer stop()
-	}
-	r := newTree(d)
-	r.root.SetArgs(args)
-	return d.report(r.execute(ctx, args))
+	t := newTree(d)
+	t.root.SetArgs(args)
+	defer func() { t.stop() }()
+	return d.report(t.execute(ctx, args))
 }
 
 // Root returns the command tree, for what documents it. It cannot be run: [Main]
@@ -40,8 +36,9 @@ func Root() *cobra.Command { return newTree(&Deps{flags: &globalFlags{}}).root }
 type tree struct {
 	d       *Deps
 	root    *cobra.Command
-	started bool  // a command was reached and its flags and arguments are right
-	helpErr error // why a help text could not be written; cobra cannot return it
+	started bool   // a command was reached and its flags and arguments are right
+	helpErr error  // why a help text could not be written; cobra cannot return it
+	stop    func() // ends what a command asked of the process
 }
 
 func newTree(d *Deps) *tree {
@@ -64,7 +61,7 @@ the kind "error".`,
 		SilenceUsage:      true,
 		DisableAutoGenTag: true,
 	}
-	t := &tree{d: d, root: root}
+	t := &tree{d: d, root: root, stop: func() {}}
 	d.flags.addTo(root.PersistentFlags())
 	root.SetIn(d.In)
 	root.SetOut(d.Out)
@@ -100,21 +97,40 @@ func (t *tree) finish(cmd *cobra.Command) {
 	if !cmd.Runnable() {
 		return // a help topic
 	}
-	if cmd.Annotations == nil {
-		cmd.Annotations = map[string]string{}
-	}
-	cmd.Annotations[exitAnnotation] = exitCodeHelp(exitCodesOf(cmd))
+	annotate(cmd, exitAnnotation, exitCodeHelp(exitCodesOf(cmd)))
 	run := cmd.RunE
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		if err := t.d.flags.check(); err != nil {
 			return err
 		}
 		t.started = true
-		ctx, cancel := t.withTimeout(cmd.Context())
+		ctx := cmd.Context()
+		if t.d.Notify != nil && cmd.Annotations[instantAnnotation] == "" {
+			ctx, t.stop = t.d.Notify(ctx)
+		}
+		ctx, cancel := t.withTimeout(ctx)
 		defer cancel()
 		cmd.SetContext(ctx)
 		return withCause(ctx, run(cmd, args))
 	}
+}
+
+// instantAnnotation is the key under which a command says that it is instant.
+const instantAnnotation = "kshare instant"
+
+// instant marks a command that waits for nothing and leaves nothing half done.
+// Signals may do to it what they do by default: catching them is a tenth of the
+// time that it takes.
+func instant(cmd *cobra.Command) *cobra.Command {
+	annotate(cmd, instantAnnotation, "true")
+	return cmd
+}
+
+func annotate(cmd *cobra.Command, key, value string) {
+	if cmd.Annotations == nil {
+		cmd.Annotations = map[string]string{}
+	}
+	cmd.Annotations[key] = value
 }
 
 func (t *tree) withTimeout(ctx context.Context) (context.Context, context.CancelFunc) {
@@ -210,14 +226,11 @@ func ExitStatus(cmd *cobra.Command) string { return cmd.Annotations[exitAnnotati
 
 // exits adds codes to those that every command can end with.
 func exits(cmd *cobra.Command, codes ...int) *cobra.Command {
-	if cmd.Annotations == nil {
-		cmd.Annotations = map[string]string{}
-	}
 	var b strings.Builder
 	for _, c := range codes {
 		fmt.Fprintf(&b, "%d ", c)
 	}
-	cmd.Annotations[exitAnnotation] = b.String()
+	annotate(cmd, exitAnnotation, b.String())
 	return cmd
 }
 

@@ -28,7 +28,7 @@ type versionInfo struct {
 type versionOptions struct{}
 
 func newVersionCmd(d *Deps, run runFunc[versionOptions, versionInfo]) *cobra.Command {
-	return &cobra.Command{
+	return instant(&cobra.Command{
 		Use:   "version",
 		Short: "Show which build of kshare this is",
 		Long:  "Show which build of kshare this is. Neither the network nor any file is touched.",
@@ -39,7 +39,7 @@ func newVersionCmd(d *Deps, run runFunc[versionOptions, versionInfo]) *cobra.Com
 			v, err := run(cmd.Context(), d, versionOptions{})
 			return d.show(versionView(v), err)
 		},
-	}
+	})
 }
 
 func runVersion(context.Context, *Deps, versionOptions) (versionInfo, error) {

@@ -3,10 +3,15 @@ package main
 import (
 	"context"
 	"os"
+	"os/signal"
+	"syscall"
 
 	"github.com/kshare/kshare/commands"
 )
 
 func main() {
+	// A write to a closed pipe then fails with EPIPE. By default it would kill
+	// the process in the middle of a transaction.
+	signal.Ignore(syscall.SIGPIPE)
 	os.Exit(commands.Main(context.Background(), os.Args[1:], commands.System()))
 }

@@ -69,6 +69,29 @@ func TestSecondSignalEndsAtOnce(t *testing.T) {
 	}
 }
 
+// A reader that goes away is told by a code, not by death.
+func TestClosedPipeEndsWith141(t *testing.T) {
+	t.Parallel()
+	path, err := exec.LookPath("kshare")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, args := range [][]string{{"version"}, {"--help"}, {"demo", "--timeout", "1m"}} {
+		r, w, err := os.Pipe()
+		if err != nil {
+			t.Fatal(err)
+		}
+		_ = r.Close()
+		cmd := exec.CommandContext(t.Context(), path, args...)
+		cmd.Stdout = w
+		err = cmd.Run()
+		_ = w.Close()
+		if code := cmd.ProcessState.ExitCode(); code != 141 {
+			t.Errorf("kshare %v into a closed pipe ended with %v (%v), want exit code 141", args, cmd.ProcessState, err)
+		}
+	}
+}
+
 // TestScript runs testdata/script: end-to-end runs of the binary, one sandbox a
 // script where it needs one. Read in order they are the manual.
 func TestScript(t *testing.T) {
