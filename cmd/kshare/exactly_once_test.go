@@ -321,6 +321,9 @@ func TestKilledAtRandomMoments(t *testing.T) {
 	// Each kill costs the records in flight one delivery; this is the most that
 	// Kafka allows.
 	c.setGroupConfig("g", "share.delivery.count.limit", "10")
+	// A member that is killed just after some of its partitions were given to
+	// another one leaves records of them locked.
+	c.setGroupConfig("g", "share.record.lock.duration.ms", "3000")
 	args := []string{
 		"--from", "src", "--to", "dst", "--group", "g", "--workers", "2",
 		"--auto-offset-reset", "earliest", "--isolation-level", "read_committed", "--until-empty",
