@@ -83,7 +83,7 @@ type Consumer struct {
 	// up on could still acquire records after its session was thought closed.
 	requests       context.Context
 	cancelRequests context.CancelFunc
-	named          bool                // the member ID may have been used before
+	named          bool                 // the member ID may have been used before
 	beat           chan chan<- struct{} // asks for a heartbeat at once; told when it is done
 	wg             sync.WaitGroup
 
