@@ -101,11 +101,9 @@ func (c *brokerClient) put(broker int32, conn *brokerConn) {
 	c.idle[broker] = append(c.idle[broker], conn)
 }
 
-// internalAddr is where the sandbox's own requests come from.
-var internalAddr net.Addr = &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1)}
-
 func (c *brokerClient) dial(ctx context.Context, broker int32) (*brokerConn, error) {
-	pipe, err := c.listeners[broker].dial(ctx, internalAddr)
+	// The address that the sandbox's own requests come from.
+	pipe, err := c.listeners[broker].dial(ctx, &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1)})
 	if err != nil {
 		return nil, err
 	}

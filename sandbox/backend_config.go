@@ -15,12 +15,24 @@ import (
 // in DescribeConfigs, AlterConfigs and IncrementalAlterConfigs.
 
 // extraGroupConfigs are the GROUP configs of the share plane that kfake refuses
-// as unknown, with their defaults.
-var extraGroupConfigs = map[string]struct {
+// as unknown, with their defaults, sorted by name.
+var extraGroupConfigs = []extraGroupConfig{
+	{"share.renew.acknowledge.enable", kmsg.ConfigTypeBoolean, "true"}, // KIP-1222
+}
+
+type extraGroupConfig struct {
+	name         string
 	kind         kmsg.ConfigType
 	defaultValue string
-}{
-	"share.renew.acknowledge.enable": {kmsg.ConfigTypeBoolean, "true"}, // KIP-1222
+}
+
+func extraGroupConfigByName(name string) (extraGroupConfig, bool) {
+	for _, c := range extraGroupConfigs {
+		if c.name == name {
+			return c, true
+		}
+	}
+	return extraGroupConfig{}, false
 }
 
 // extraConfigs holds the values of configs that kfake does not know.
@@ -31,7 +43,7 @@ type extraConfigs struct {
 }
 
 func (e *extraConfigs) group(group, name string) (string, bool) {
-	c, ok := extraGroupConfigs[name]
+	c, ok := extraGroupConfigByName(name)
 	if !ok {
 		return "", false
 	}
@@ -40,17 +52,26 @@ func (e *extraConfigs) group(group, name string) (string, bool) {
 	return cmp.Or(e.groups[group][name], c.defaultValue), true
 }
 
-// brokerDefaults are broker configs that kfake has no default for.
-var brokerDefaults = map[string]string{
-	"group.share.max.record.lock.duration.ms":                     "60000",
-	"group.share.min.record.lock.duration.ms":                     "15000",
-	"share.coordinator.snapshot.update.records.per.snapshot":      "500",
-	"share.coordinator.state.topic.num.partitions":                strconv.Itoa(defaultStatePartitions),
-	"socket.request.max.bytes":                                    strconv.Itoa(maxFrameBytes),
-	"transaction.abort.timed.out.transaction.cleanup.interval.ms": "10000",
+// brokerDefault returns the default of a broker config that kfake has none for,
+// "" for others.
+func (*extraConfigs) brokerDefault(name string) string {
+	switch name {
+	case "group.share.max.record.lock.duration.ms":
+		return "60000"
+	case "group.share.min.record.lock.duration.ms":
+		return "15000"
+	case "share.coordinator.snapshot.update.records.per.snapshot":
+		return "500"
+	case "share.coordinator.state.topic.num.partitions":
+		return strconv.Itoa(defaultStatePartitions)
+	case "socket.request.max.bytes":
+		return strconv.Itoa(maxFrameBytes)
+	case "transaction.abort.timed.out.transaction.cleanup.interval.ms":
+		return "10000"
+	default:
+		return ""
+	}
 }
-
-func (e *extraConfigs) brokerDefault(name string) string { return brokerDefaults[name] }
 
 // alter applies the operations on extra configs of a group. It returns false if
 // one of them is not valid, and then changes nothing.
@@ -95,7 +116,8 @@ func (e *extraConfigs) alter(group string, ops []kmsg.IncrementalAlterConfigsReq
 }
 
 func validExtraConfig(name, value string) bool {
-	switch extraGroupConfigs[name].kind {
+	c, _ := extraGroupConfigByName(name)
+	switch c.kind {
 	case kmsg.ConfigTypeBoolean:
 		return strings.EqualFold(value, "true") || strings.EqualFold(value, "false")
 	default:
@@ -108,16 +130,16 @@ func (e *extraConfigs) describe(group string, names []string) []kmsg.DescribeCon
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	var configs []kmsg.DescribeConfigsResponseResourceConfig
-	for _, name := range sortedKeys(extraGroupConfigs) {
-		if names != nil && !slices.Contains(names, name) {
+	for _, extra := range extraGroupConfigs {
+		if names != nil && !slices.Contains(names, extra.name) {
 			continue
 		}
 		c := kmsg.NewDescribeConfigsResponseResourceConfig()
-		c.Name, c.ConfigType = name, extraGroupConfigs[name].kind
-		value, set := e.groups[group][name]
+		c.Name, c.ConfigType = extra.name, extra.kind
+		value, set := e.groups[group][extra.name]
 		c.Source, c.IsDefault = kmsg.ConfigSourceGroupConfig, !set
 		if !set {
-			value, c.Source = extraGroupConfigs[name].defaultValue, kmsg.ConfigSourceDefaultConfig
+			value, c.Source = extra.defaultValue, kmsg.ConfigSourceDefaultConfig
 		}
 		c.Value = kmsg.StringPtr(value)
 		configs = append(configs, c)

@@ -757,71 +757,85 @@ func TestLoadShareCoordinator(t *testing.T) {
 			}, "state=0 leader=5 start=3 complete=0 []", "",
 		},
 		{
-			"a record of a type of the future", []stateRecord{coordSnapshot(0, 2, 100, 0), {key: []byte{0, 9, 1}, value: []byte{1}}},
+			"a record of a type of the future",
+			[]stateRecord{coordSnapshot(0, 2, 100, 0), {key: []byte{0, 9, 1}, value: []byte{1}}},
 			"state=2 leader=5 start=100 complete=0 []", "",
 		},
 		{
-			"open transaction", []stateRecord{coordSnapshot(0, 2, 100, 0), coordUpdate(-1, -1, coordStaged(100, 109, 1, 7, 3))},
+			"open transaction",
+			[]stateRecord{coordSnapshot(0, 2, 100, 0), coordUpdate(-1, -1, coordStaged(100, 109, 1, 7, 3))},
 			"state=2 leader=5 start=100 complete=0 [100-109:5*1(7,3,1,2)]", "",
 		},
 		{
-			"committed", []stateRecord{
+			"committed",
+			[]stateRecord{
 				coordSnapshot(0, 2, 100, 1), coordUpdate(-1, -1, coordStaged(100, 103, 1, 7, 3), rejected), coordEnd(7, 3, true),
 			},
 			"state=2 leader=5 start=100 complete=5 [100-103:2*1 104-104:3*2]",
 			"snapshot 1 state=2 leader=5 start=100 complete=5 [100-103:2*1 104-104:3*2]",
 		},
 		{
-			"aborted", []stateRecord{coordSnapshot(0, 2, 100, 1), coordUpdate(-1, -1, coordStaged(100, 103, 1, 7, 3), rejected), coordEnd(7, 3, false)},
+			"aborted",
+			[]stateRecord{coordSnapshot(0, 2, 100, 1), coordUpdate(-1, -1, coordStaged(100, 103, 1, 7, 3), rejected), coordEnd(7, 3, false)},
 			"state=2 leader=5 start=100 complete=1 [100-103:0*1 104-104:0*2]",
 			"snapshot 1 state=2 leader=5 start=100 complete=1 [100-103:0*1 104-104:0*2]",
 		},
 		{
-			"committed, epoch of the marker bumped", []stateRecord{coordSnapshot(0, 2, 100, 0), coordUpdate(-1, -1, coordStaged(100, 109, 1, 7, 3)), coordEnd(7, 4, true)},
+			"committed, epoch of the marker bumped",
+			[]stateRecord{coordSnapshot(0, 2, 100, 0), coordUpdate(-1, -1, coordStaged(100, 109, 1, 7, 3)), coordEnd(7, 4, true)},
 			"state=2 leader=5 start=100 complete=10 [100-109:2*1]",
 			"snapshot 1 state=2 leader=5 start=100 complete=10 [100-109:2*1]",
 		},
 		{
-			"fenced: epoch of the marker bumped twice", []stateRecord{coordSnapshot(0, 2, 100, 0), coordUpdate(-1, -1, coordStaged(100, 109, 1, 7, 3)), coordEnd(7, 5, false)},
+			"fenced: epoch of the marker bumped twice",
+			[]stateRecord{coordSnapshot(0, 2, 100, 0), coordUpdate(-1, -1, coordStaged(100, 109, 1, 7, 3)), coordEnd(7, 5, false)},
 			"state=2 leader=5 start=100 complete=0 [100-109:0*1]",
 			"snapshot 1 state=2 leader=5 start=100 complete=0 [100-109:0*1]",
 		},
 		{
-			"a commit that is of another transaction", []stateRecord{coordSnapshot(0, 2, 100, 0), coordUpdate(-1, -1, coordStaged(100, 109, 1, 7, 3)), coordEnd(7, 5, true)},
+			"a commit that is of another transaction",
+			[]stateRecord{coordSnapshot(0, 2, 100, 0), coordUpdate(-1, -1, coordStaged(100, 109, 1, 7, 3)), coordEnd(7, 5, true)},
 			"state=2 leader=5 start=100 complete=0 [100-109:0*1]",
 			"snapshot 1 state=2 leader=5 start=100 complete=0 [100-109:0*1]",
 		},
 		{
-			"a commit does not take in what an older epoch left", []stateRecord{
+			"a commit does not take in what an older epoch left",
+			[]stateRecord{
 				coordSnapshot(0, 2, 100, 0), coordUpdate(-1, -1, old, coordStaged(102, 103, 1, 7, 3)), coordEnd(7, 3, true),
 			},
 			"state=2 leader=5 start=100 complete=2 [100-101:0*1 102-103:2*1]",
 			"snapshot 1 state=2 leader=5 start=100 complete=2 [100-101:0*1 102-103:2*1]",
 		},
 		{
-			"target not persisted", []stateRecord{coordSnapshot(0, 2, 100, 0), coordUpdate(-1, -1, noTarget), coordEnd(7, 3, true)},
+			"target not persisted",
+			[]stateRecord{coordSnapshot(0, 2, 100, 0), coordUpdate(-1, -1, noTarget), coordEnd(7, 3, true)},
 			"state=2 leader=5 start=100 complete=10 [100-109:2*1]",
 			"snapshot 1 state=2 leader=5 start=100 complete=10 [100-109:2*1]",
 		},
 		{
-			"marker of another producer", []stateRecord{coordSnapshot(0, 2, 100, 0), coordUpdate(-1, -1, coordStaged(100, 109, 1, 7, 3)), coordEnd(8, 3, true)},
+			"marker of another producer",
+			[]stateRecord{coordSnapshot(0, 2, 100, 0), coordUpdate(-1, -1, coordStaged(100, 109, 1, 7, 3)), coordEnd(8, 3, true)},
 			"state=2 leader=5 start=100 complete=0 [100-109:5*1(7,3,1,2)]", "",
 		},
 		{
-			"marker of an older epoch", []stateRecord{coordSnapshot(0, 2, 100, 0), coordUpdate(-1, -1, coordStaged(100, 109, 1, 7, 3)), coordEnd(7, 2, true)},
+			"marker of an older epoch",
+			[]stateRecord{coordSnapshot(0, 2, 100, 0), coordUpdate(-1, -1, coordStaged(100, 109, 1, 7, 3)), coordEnd(7, 2, true)},
 			"state=2 leader=5 start=100 complete=0 [100-109:5*1(7,3,1,2)]", "",
 		},
 		{
-			"marker before the record: the next transaction of that epoch", []stateRecord{coordSnapshot(0, 2, 100, 0), coordEnd(7, 3, true), coordUpdate(-1, -1, coordStaged(100, 109, 1, 7, 3))},
+			"marker before the record: the next transaction of that epoch",
+			[]stateRecord{coordSnapshot(0, 2, 100, 0), coordEnd(7, 3, true), coordUpdate(-1, -1, coordStaged(100, 109, 1, 7, 3))},
 			"state=2 leader=5 start=100 complete=0 [100-109:5*1(7,3,1,2)]", "",
 		},
 		{
-			"staged after its transaction was fenced", []stateRecord{coordSnapshot(0, 2, 100, 0), coordEnd(7, 4, false), coordUpdate(-1, -1, coordStaged(100, 109, 1, 7, 3))},
+			"staged after its transaction was fenced",
+			[]stateRecord{coordSnapshot(0, 2, 100, 0), coordEnd(7, 4, false), coordUpdate(-1, -1, coordStaged(100, 109, 1, 7, 3))},
 			"state=2 leader=5 start=100 complete=0 [100-109:0*1]",
 			"snapshot 1 state=2 leader=5 start=100 complete=0 [100-109:0*1]",
 		},
 		{
-			"marker twice", []stateRecord{coordSnapshot(0, 2, 100, 0), coordUpdate(-1, -1, coordStaged(100, 109, 1, 7, 3)), coordEnd(7, 3, true), coordEnd(7, 3, true)},
+			"marker twice",
+			[]stateRecord{coordSnapshot(0, 2, 100, 0), coordUpdate(-1, -1, coordStaged(100, 109, 1, 7, 3)), coordEnd(7, 3, true), coordEnd(7, 3, true)},
 			"state=2 leader=5 start=100 complete=10 [100-109:2*1]",
 			"snapshot 1 state=2 leader=5 start=100 complete=10 [100-109:2*1]",
 		},
@@ -834,7 +848,8 @@ func TestLoadShareCoordinator(t *testing.T) {
 		{
 			// Two transactions end; the snapshot of the first to be acted on
 			// repeats what the second had staged.
-			"a snapshot behind the marker that does not know of it", []stateRecord{
+			"a snapshot behind the marker that does not know of it",
+			[]stateRecord{
 				coordSnapshot(0, 2, 100, 0),
 				coordUpdate(-1, -1, coordStaged(100, 104, 1, 7, 3)), coordUpdate(-1, -1, coordStaged(105, 109, 1, 8, 0)),
 				coordEnd(7, 3, true), coordEnd(8, 0, true),
@@ -844,7 +859,8 @@ func TestLoadShareCoordinator(t *testing.T) {
 			"snapshot 2 state=2 leader=5 start=100 complete=10 [100-109:2*1]",
 		},
 		{
-			"updates behind the marker that do not know of it", []stateRecord{
+			"updates behind the marker that do not know of it",
+			[]stateRecord{
 				coordSnapshot(0, 2, 100, 0), coordUpdate(-1, 0, coordStaged(100, 104, 1, 7, 3)), coordEnd(7, 3, true),
 				coordUpdate(-1, 1, coordBatch(105, 105, wire.Acknowledged, 1)),
 			},
@@ -852,7 +868,8 @@ func TestLoadShareCoordinator(t *testing.T) {
 			"snapshot 1 state=2 leader=5 start=100 complete=6 [100-105:2*1]",
 		},
 		{
-			"aborted, acted on, staged again with the same epoch", []stateRecord{
+			"aborted, acted on, staged again with the same epoch",
+			[]stateRecord{
 				coordSnapshot(0, 2, 100, 0), coordUpdate(-1, -1, coordStaged(100, 104, 1, 7, 3)), coordEnd(7, 3, false),
 				coordSnapshot(1, 2, 100, 0, coordBatch(100, 104, wire.Available, 1)),
 				coordUpdate(-1, -1, coordStaged(100, 104, 1, 7, 3)),
@@ -861,7 +878,8 @@ func TestLoadShareCoordinator(t *testing.T) {
 			"state=2 leader=5 start=100 complete=0 [100-104:5*1(7,3,1,2)]", "",
 		},
 		{
-			"staged again after an abort that only the log knows", []stateRecord{
+			"staged again after an abort that only the log knows",
+			[]stateRecord{
 				coordSnapshot(0, 2, 100, 0), coordUpdate(-1, -1, coordStaged(100, 104, 1, 7, 3)), coordEnd(7, 3, false),
 				coordUpdate(-1, -1, coordStaged(102, 104, 2, 7, 3)),
 				coordSnapshot(1, 2, 100, 0, coordStaged(100, 101, 1, 7, 3), coordStaged(102, 104, 2, 7, 3)),
@@ -870,7 +888,8 @@ func TestLoadShareCoordinator(t *testing.T) {
 			"snapshot 2 state=2 leader=5 start=100 complete=0 [100-101:0*1 102-104:5*2(7,3,1,2)]",
 		},
 		{
-			"a snapshot that was acted on in part", []stateRecord{
+			"a snapshot that was acted on in part",
+			[]stateRecord{
 				coordSnapshot(0, 2, 100, 0), coordUpdate(-1, -1, coordStaged(100, 104, 1, 7, 3)), coordEnd(7, 3, true),
 				coordSnapshot(1, 2, 100, 2, coordBatch(100, 101, wire.Archived, 1), coordStaged(102, 103, 1, 7, 3), coordBatch(104, 104, wire.Available, 3)),
 			},
@@ -878,7 +897,8 @@ func TestLoadShareCoordinator(t *testing.T) {
 			"snapshot 2 state=2 leader=5 start=100 complete=4 [100-101:4*1 102-103:2*1 104-104:0*3]",
 		},
 		{
-			"a snapshot in which another has staged what was aborted", []stateRecord{
+			"a snapshot in which another has staged what was aborted",
+			[]stateRecord{
 				coordSnapshot(0, 2, 100, 0), coordUpdate(-1, -1, coordStaged(100, 104, 1, 7, 3)), coordEnd(7, 3, false),
 				coordSnapshot(1, 2, 100, 0, coordStaged(100, 101, 2, 8, 0), coordStaged(102, 104, 1, 7, 3)),
 			},

@@ -266,19 +266,31 @@ type apiRange struct{ min, max int16 }
 
 // planeAPIs are the requests that the share plane serves, beside
 // TxnShareAcknowledge.
-var planeAPIs = map[int16]apiRange{
-	int16(kmsg.ShareGroupHeartbeat):        {1, 1},
-	int16(kmsg.ShareGroupDescribe):         {1, 1},
-	int16(kmsg.ShareFetch):                 {1, 2},
-	int16(kmsg.ShareAcknowledge):           {1, 2},
-	int16(kmsg.InitializeShareGroupState):  {0, 0},
-	int16(kmsg.ReadShareGroupState):        {0, 0},
-	int16(kmsg.WriteShareGroupState):       {0, 1},
-	int16(kmsg.DeleteShareGroupState):      {0, 0},
-	int16(kmsg.ReadShareGroupStateSummary): {0, 1},
-	int16(kmsg.DescribeShareGroupOffsets):  {0, 1},
-	int16(kmsg.AlterShareGroupOffsets):     {0, 0},
-	int16(kmsg.DeleteShareGroupOffsets):    {0, 0},
+var planeAPIs = []struct {
+	key kmsg.Key
+	apiRange
+}{
+	{kmsg.ShareGroupHeartbeat, apiRange{1, 1}},
+	{kmsg.ShareGroupDescribe, apiRange{1, 1}},
+	{kmsg.ShareFetch, apiRange{1, 2}},
+	{kmsg.ShareAcknowledge, apiRange{1, 2}},
+	{kmsg.InitializeShareGroupState, apiRange{0, 0}},
+	{kmsg.ReadShareGroupState, apiRange{0, 0}},
+	{kmsg.WriteShareGroupState, apiRange{0, 1}},
+	{kmsg.DeleteShareGroupState, apiRange{0, 0}},
+	{kmsg.ReadShareGroupStateSummary, apiRange{0, 1}},
+	{kmsg.DescribeShareGroupOffsets, apiRange{0, 1}},
+	{kmsg.AlterShareGroupOffsets, apiRange{0, 0}},
+	{kmsg.DeleteShareGroupOffsets, apiRange{0, 0}},
+}
+
+func isPlaneAPI(key int16) bool {
+	for _, api := range planeAPIs {
+		if api.key.Int16() == key {
+			return true
+		}
+	}
+	return false
 }
 
 // servedAPIs returns what the brokers serve: of the build, the requests that
@@ -290,7 +302,9 @@ func servedAPIs(kfakeKeys []kmsg.ApiVersionsResponseApiKey, v *kversion.Versions
 			apis[k.ApiKey] = apiRange{k.MinVersion, min(hi, k.MaxVersion)}
 		}
 	}
-	maps.Copy(apis, planeAPIs)
+	for _, api := range planeAPIs {
+		apis[api.key.Int16()] = api.apiRange
+	}
 	return apis
 }
 

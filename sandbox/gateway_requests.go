@@ -16,8 +16,7 @@ import (
 // gateway_txn.go.
 
 func (c *gatewayConn) dispatch(r *request, req kmsg.Request) error {
-	_, ofPlane := planeAPIs[r.key]
-	if ofPlane || r.key == c.g.dialect.Key {
+	if isPlaneAPI(r.key) || r.key == c.g.dialect.Key {
 		return c.handlePlane(r, req)
 	}
 	switch req := req.(type) {

@@ -267,7 +267,7 @@ func takeExtraConfigs(req *kmsg.IncrementalAlterConfigsRequest) map[string][]kms
 			continue
 		}
 		rr.Configs = slices.DeleteFunc(rr.Configs, func(rc kmsg.IncrementalAlterConfigsRequestResourceConfig) bool {
-			_, ours := extraGroupConfigs[rc.Name]
+			_, ours := extraGroupConfigByName(rc.Name)
 			if ours {
 				extra[rr.ResourceName] = append(extra[rr.ResourceName], rc)
 			}

@@ -12,12 +12,12 @@ import (
 
 // bubbleSleep lets the clock of a synctest bubble run on; nothing waits for real.
 func bubbleSleep(d time.Duration) {
-	time.Sleep(d) //nolint:forbidigo // the clock of the bubble
+	time.Sleep(d)
 }
 
 // bubbleNow reads the clock of a synctest bubble.
 func bubbleNow() time.Time {
-	return time.Now() //nolint:forbidigo // the clock of the bubble
+	return time.Now()
 }
 
 var bothDialects = []string{"kip", "draft"}

@@ -240,16 +240,18 @@ func (s *Sandbox) newBackend(kept dataDirState) *backend {
 
 // stateTopicConfigs are those that Kafka gives the topic, and the one that makes
 // kfake call it internal.
-var stateTopicConfigs = map[string]string{
-	"cleanup.policy":    "delete",
-	"compression.type":  "producer",
-	"retention.ms":      "-1",
-	"kfake.is_internal": "true",
+func stateTopicConfigs() map[string]string {
+	return map[string]string{
+		"cleanup.policy":    "delete",
+		"compression.type":  "producer",
+		"retention.ms":      "-1",
+		"kfake.is_internal": "true",
+	}
 }
 
 // prepare makes what has to be there before anybody connects.
 func (s *Sandbox) prepare(ctx context.Context) error {
-	if err := s.kafka.ensureTopic(ctx, stateTopic, s.cfg.statePartitions, stateTopicConfigs); err != nil {
+	if err := s.kafka.ensureTopic(ctx, stateTopic, s.cfg.statePartitions, stateTopicConfigs()); err != nil {
 		return err
 	}
 	t, _ := s.kafka.topicByName(stateTopic)

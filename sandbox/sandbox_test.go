@@ -87,5 +87,5 @@ func fmtPort(port int32) string { return strconv.Itoa(int(port)) }
 
 // sealBatch sets the CRC of a batch that was changed.
 func sealBatch(b []byte) {
-	binary.BigEndian.PutUint32(b[17:], crc32.Checksum(b[batchCRCStart:], castagnoli))
+	binary.BigEndian.PutUint32(b[17:], crc32.Checksum(b[batchCRCStart:], castagnoli()))
 }

@@ -280,6 +280,6 @@ func (b *batchBuilder) finish(now int64) []byte {
 	h = binary.BigEndian.AppendUint16(h, ^uint16(0))            // producer epoch
 	h = binary.BigEndian.AppendUint32(h, ^uint32(0))            // first sequence
 	_ = binary.BigEndian.AppendUint32(h, uint32(b.count))
-	binary.BigEndian.PutUint32(b.buf[17:], crc32.Checksum(b.buf[batchCRCStart:], castagnoli))
+	binary.BigEndian.PutUint32(b.buf[17:], crc32.Checksum(b.buf[batchCRCStart:], castagnoli()))
 	return b.buf
 }
