@@ -80,15 +80,27 @@ func (e *AuthError) Unwrap() error { return e.Err }
 // Hint returns what to grant or to check.
 func (e *AuthError) Hint() string { return e.Advice }
 
-// authCodes are the errors by which a broker says that a principal may not.
-var authCodes = map[int16]string{
-	kerr.TopicAuthorizationFailed.Code:           "grant READ on the source topic and WRITE on the destination topic to this principal",
-	kerr.GroupAuthorizationFailed.Code:           "grant READ on the share group to this principal",
-	kerr.ClusterAuthorizationFailed.Code:         "grant the cluster operation that the command needs to this principal",
-	kerr.TransactionalIDAuthorizationFailed.Code: "grant WRITE and DESCRIBE on the transactional ID to this principal",
-	kerr.SaslAuthenticationFailed.Code:           "check user name, password and sasl.mechanism",
-	kerr.UnsupportedSaslMechanism.Code:           "set sasl.mechanism to one that the brokers offer",
-	kerr.IllegalSaslState.Code:                   "check security.protocol: the listener may not use SASL",
+// authAdvice returns what to do about an error by which a broker says that a
+// principal may not; false for other errors.
+func authAdvice(code int16) (string, bool) {
+	switch code {
+	case kerr.TopicAuthorizationFailed.Code:
+		return "grant READ on the source topic and WRITE on the destination topic to this principal", true
+	case kerr.GroupAuthorizationFailed.Code:
+		return "grant READ on the share group to this principal", true
+	case kerr.ClusterAuthorizationFailed.Code:
+		return "grant the cluster operation that the command needs to this principal", true
+	case kerr.TransactionalIDAuthorizationFailed.Code:
+		return "grant WRITE and DESCRIBE on the transactional ID to this principal", true
+	case kerr.SaslAuthenticationFailed.Code:
+		return "check user name, password and sasl.mechanism", true
+	case kerr.UnsupportedSaslMechanism.Code:
+		return "set sasl.mechanism to one that the brokers offer", true
+	case kerr.IllegalSaslState.Code:
+		return "check security.protocol: the listener may not use SASL", true
+	default:
+		return "", false
+	}
 }
 
 // classify wraps err in an *AuthError or a *DialError where it is one, so that
@@ -98,7 +110,7 @@ func classify(err error, addrs []string) error {
 		return nil
 	}
 	if ke, ok := errors.AsType[*kerr.Error](err); ok {
-		if hint, ok := authCodes[ke.Code]; ok {
+		if hint, ok := authAdvice(ke.Code); ok {
 			return &AuthError{Err: err, Advice: hint}
 		}
 		return err
@@ -115,7 +127,7 @@ func Classify(err error) error { return classifyAuth(err) }
 
 func classifyAuth(err error) error {
 	if ke, ok := errors.AsType[*kerr.Error](err); ok {
-		if hint, ok := authCodes[ke.Code]; ok {
+		if hint, ok := authAdvice(ke.Code); ok {
 			return &AuthError{Err: err, Advice: hint}
 		}
 	}

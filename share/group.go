@@ -66,7 +66,7 @@ func (c *Consumer) heartbeat(ctx context.Context, epoch int32) (*kmsg.ShareGroup
 	}
 	resp := kresp.(*kmsg.ShareGroupHeartbeatResponse)
 	if err := kerr.ErrorForCode(resp.ErrorCode); err != nil {
-		e := &cluster.Error{Op: c.op("heartbeat to"), Broker: -1, Err: err, Advice: heartbeatHints[resp.ErrorCode]}
+		e := &cluster.Error{Op: c.op("heartbeat to"), Broker: -1, Err: err, Advice: heartbeatHint(resp.ErrorCode)}
 		if resp.ErrorMessage != nil {
 			e.Detail = *resp.ErrorMessage
 		}
@@ -78,10 +78,19 @@ func (c *Consumer) heartbeat(ctx context.Context, epoch int32) (*kmsg.ShareGroup
 	return resp, c.takeAssignment(ctx, resp)
 }
 
-var heartbeatHints = map[int16]string{
-	kerr.GroupIDNotFound.Code:     "the group ID belongs to a group of another type; choose another --group",
-	kerr.GroupMaxSizeReached.Code: "the group is full (group.share.max.size); stop a member or raise the limit",
-	kerr.UnsupportedVersion.Code:  "share groups are not enabled on this cluster (share.version is 0)",
+// heartbeatHint returns what to do about an error of a heartbeat, "" if nothing
+// is known to help.
+func heartbeatHint(code int16) string {
+	switch code {
+	case kerr.GroupIDNotFound.Code:
+		return "the group ID belongs to a group of another type; choose another --group"
+	case kerr.GroupMaxSizeReached.Code:
+		return "the group is full (group.share.max.size); stop a member or raise the limit"
+	case kerr.UnsupportedVersion.Code:
+		return "share groups are not enabled on this cluster (share.version is 0)"
+	default:
+		return ""
+	}
 }
 
 func (c *Consumer) op(verb string) string {
