@@ -12,7 +12,7 @@ import (
 
 // bubbleSleep lets the clock of a synctest bubble run on; nothing waits for real.
 func bubbleSleep(d time.Duration) {
-	time.Sleep(d)
+	time.Sleep(d) //nolint:forbidigo // the clock of the bubble
 }
 
 // bubbleNow reads the clock of a synctest bubble.
