@@ -4,8 +4,6 @@
 TOOL       := go tool -modfile=tools/go.mod
 GORELEASER := go run github.com/goreleaser/goreleaser/v2@v2.13.0
 FUZZTIME   ?= 30s
-BENCH      ?= .
-BENCHCOUNT ?= 10
 
 .DEFAULT_GOAL := help
 .PHONY: help build test race script golden fuzz bench lint fmt vuln docs check snapshot
@@ -31,9 +29,9 @@ golden: ## Write the golden files anew; read the diff before you commit it
 fuzz: ## Fuzz every target for FUZZTIME each
 	.ci/fuzz $(FUZZTIME)
 
-bench: ## Run benchmarks BENCHCOUNT times into bench/new.txt and compare with bench/old.txt
-	go test -run '^$$' -bench '$(BENCH)' -benchmem -count=$(BENCHCOUNT) ./... | tee bench/new.txt
-	@test ! -f bench/old.txt || $(TOOL) benchstat bench/old.txt bench/new.txt
+bench: ## Compare ctp with a plain consumer-group loop, and measure the sandbox; see bench/README.md
+	go run ./bench
+	go test -run '^$$' -bench 'StageResolve|ShareTransactions' -benchmem -benchtime 3x ./sandbox
 
 lint: ## Run the linters and check the format
 	$(TOOL) golangci-lint run ./...
