@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/kshare/kshare/cluster"
 	"github.com/kshare/kshare/ctp"
 	"github.com/kshare/kshare/output"
 	"github.com/kshare/kshare/txn"
@@ -28,7 +29,7 @@ type ctpOptions struct {
 
 func newCtpCmd(d *Deps, run runFunc[ctpOptions, *ctp.Result]) *cobra.Command {
 	var opts ctpOptions
-	var onError string
+	var onError, guarantee string
 	var topics, loads []string
 	cmd := &cobra.Command{
 		Use:   "ctp --from <topic> --to <topic>",
@@ -46,6 +47,10 @@ its own: that of --transactional-id with -0, -1 and so on added. A run takes the
 place of an earlier one with the same transactional ID: what that one left open
 is aborted at once, and it is fenced if it still runs.
 
+On a released Kafka, which does not implement the KIP, --guarantee at-least-once
+works: the batch is produced in a transaction and acknowledged after its commit.
+If ctp dies, or a lock expires, between the two, that batch is produced again.
+
 Without --until-empty or --max-records it runs until it is stopped. Then the
 open transaction is aborted and everything that was acquired is given back.`,
 		Example: `  kshare ctp -b localhost:9092 --from orders --to shipped
@@ -53,7 +58,7 @@ open transaction is aborted and everything that was acquired is given back.`,
   kshare ctp --sandbox --load orders=examples/orders.ndjson --from orders --to shipped --until-empty`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			opts.OnError = ctp.OnError(onError)
+			opts.OnError, opts.Guarantee = ctp.OnError(onError), ctp.Guarantee(guarantee)
 			if err := opts.check(cmd.Flags().Changed, topics, loads); err != nil {
 				return err
 			}
@@ -67,6 +72,7 @@ open transaction is aborted and everything that was acquired is given back.`,
 	fs.StringVar(&opts.GroupID, "group", "", "share `group` (default kshare- and the source topic)")
 	fs.StringVar(&opts.TransactionalID, "transactional-id", "", "`prefix` of the workers' transactional IDs (default kshare-ctp- and the group)")
 	fs.StringVar(&opts.JQ, "jq", "", "transform values by a jq `expression`")
+	fs.StringVar(&guarantee, "guarantee", string(ctp.ExactlyOnce), "`promise` about each record: exactly-once, or at-least-once where the cluster lacks the former")
 	fs.StringVar(&onError, "on-error", string(ctp.Fail), "`what` becomes of a record that cannot be transformed: fail, release or reject")
 	fs.IntVar(&opts.BatchRecords, "batch-records", ctp.DefaultBatchRecords, "most `records` of one transaction")
 	fs.Int64Var(&opts.MaxRecords, "max-records", 0, "stop after `number` source records (default no limit)")
@@ -100,6 +106,8 @@ func (o *ctpOptions) check(changed func(string) bool, topics, loads []string) er
 		return usagef("--txn-timeout %s: want at least %s", o.TxnTimeout, minTxnTimeout)
 	case !slices.Contains([]ctp.OnError{ctp.Fail, ctp.Release, ctp.Reject}, o.OnError):
 		return usagef("--on-error %q: want fail, release or reject", o.OnError)
+	case !slices.Contains([]ctp.Guarantee{ctp.ExactlyOnce, ctp.AtLeastOnce}, o.Guarantee):
+		return usagef("--guarantee %q: want exactly-once or at-least-once", o.Guarantee)
 	case !slices.Contains([]string{"", "read_committed", "read_uncommitted"}, o.IsolationLevel):
 		return usagef("--isolation-level %q: want read_committed or read_uncommitted", o.IsolationLevel)
 	}
@@ -193,6 +201,9 @@ func ctpError(err error, opts *ctpOptions) error {
 	if _, ok := errors.AsType[*txn.TimeoutRejectedError](err); ok {
 		return hintf(fmt.Errorf("--txn-timeout %s: %w", opts.TxnTimeout, err), "choose a shorter --txn-timeout, or raise transaction.max.timeout.ms on the brokers")
 	}
+	if e, ok := errors.AsType[*cluster.UnsupportedError](err); ok && opts.Guarantee == ctp.ExactlyOnce {
+		return hintf(err, "%s; where share groups are enabled, --guarantee at-least-once works", e.Advice)
+	}
 	if e, ok := errors.AsType[*txn.OutcomeUnknownError](err); ok {
 		return hintf(err, "output and acknowledgements share the outcome; describe the transaction of %q to learn it, then run again: nothing is lost or doubled either way", e.TransactionalID)
 	}
@@ -237,7 +248,9 @@ type ctpResult struct {
 	To              string          `json:"to"`
 	GroupID         string          `json:"group_id"`
 	TransactionalID string          `json:"transactional_id"`
-	Dialect         string          `json:"dialect"`
+	Guarantee       string          `json:"guarantee"`
+	Dialect         *string         `json:"dialect"`     // null where nothing of KIP-1289 is used
+	Unconfirmed     int64           `json:"unconfirmed"` // may be produced again
 	Consumed        int64           `json:"consumed"`
 	Produced        int64           `json:"produced"`
 	Acknowledged    int64           `json:"acknowledged"`
@@ -263,7 +276,8 @@ func ctpView(r *ctp.Result) output.View {
 	return output.View{
 		Kind: "ctp", Version: 1, Table: t,
 		Data: &ctpResult{
-			From: r.From, To: r.To, GroupID: r.GroupID, TransactionalID: r.TransactionalID, Dialect: r.Dialect,
+			From: r.From, To: r.To, GroupID: r.GroupID, TransactionalID: r.TransactionalID,
+			Guarantee: string(r.Guarantee), Dialect: known(r.Dialect), Unconfirmed: r.Unconfirmed,
 			Consumed: r.Consumed, Produced: r.Produced, Acknowledged: r.Acknowledged,
 			Rejected: r.Rejected, Released: r.Released,
 			Transactions: ctpTransactions{r.Committed, r.Aborted, r.Unknown},

@@ -22,6 +22,20 @@ const (
 	Reject OnError = "reject"
 )
 
+// Guarantee says what a run promises about each source record.
+type Guarantee string
+
+const (
+	// ExactlyOnce produces and acknowledges in one transaction. It needs a
+	// cluster that implements KIP-1289.
+	ExactlyOnce Guarantee = "exactly-once"
+	// AtLeastOnce commits what was produced, then acknowledges the source. It
+	// works wherever share groups do. Records whose acknowledgement does not
+	// arrive after the commit, because the process dies or the lock expires in
+	// between, are produced again.
+	AtLeastOnce Guarantee = "at-least-once"
+)
+
 // Options says what to run.
 type Options struct {
 	From string // source topic; required
@@ -49,6 +63,7 @@ type Options struct {
 	// before it is joined: "read_committed" or "read_uncommitted".
 	IsolationLevel string
 
+	Guarantee Guarantee // "" is ExactlyOnce
 	Transform Transform // nil copies each record as it is
 	OnError   OnError   // "" is Fail
 
@@ -90,6 +105,13 @@ func (o *Options) setDefaults() error {
 		return &OptionError{"--workers", fmt.Sprintf("is %d, has to be at least 1", o.Workers)}
 	case o.TxnTimeout < 0 || o.TxnTimeout > 0 && o.TxnTimeout < time.Millisecond:
 		return &OptionError{"--txn-timeout", fmt.Sprintf("is %s, has to be at least 1ms", o.TxnTimeout)}
+	}
+	switch o.Guarantee {
+	case "":
+		o.Guarantee = ExactlyOnce
+	case ExactlyOnce, AtLeastOnce:
+	default:
+		return &OptionError{"--guarantee", fmt.Sprintf("is %q, has to be %s or %s", o.Guarantee, ExactlyOnce, AtLeastOnce)}
 	}
 	switch o.OnError {
 	case "":
@@ -137,6 +159,7 @@ type Counts struct {
 	Committed    atomic.Int64 // transactions
 	Aborted      atomic.Int64 // transactions
 	Unknown      atomic.Int64 // transactions whose outcome is unknown
+	Unconfirmed  atomic.Int64 // source records that may be produced again: AtLeastOnce, committed and not acknowledged
 }
 
 // Result is what a run has done.
@@ -145,7 +168,8 @@ type Result struct {
 	To              string
 	GroupID         string
 	TransactionalID string
-	Dialect         string
+	Guarantee       Guarantee
+	Dialect         string // "" for AtLeastOnce, which uses nothing of KIP-1289
 
 	Consumed     int64 // source records whose acknowledgement was committed
 	Produced     int64 // records produced in committed transactions
@@ -155,16 +179,17 @@ type Result struct {
 	Committed    int64 // transactions
 	Aborted      int64 // transactions
 	Unknown      int64 // transactions whose outcome is unknown
+	Unconfirmed  int64 // source records that may be produced again: AtLeastOnce, committed and not acknowledged
 	Elapsed      time.Duration
 }
 
 func (o *Options) result(dialect string, elapsed time.Duration) *Result {
 	c := o.Counts
 	return &Result{
-		From: o.From, To: o.To, GroupID: o.GroupID, TransactionalID: o.TransactionalID, Dialect: dialect,
+		From: o.From, To: o.To, GroupID: o.GroupID, TransactionalID: o.TransactionalID, Guarantee: o.Guarantee, Dialect: dialect,
 		Consumed: c.Consumed.Load(), Produced: c.Produced.Load(), Acknowledged: c.Acknowledged.Load(),
 		Rejected: c.Rejected.Load(), Released: c.Released.Load(),
-		Committed: c.Committed.Load(), Aborted: c.Aborted.Load(), Unknown: c.Unknown.Load(),
+		Committed: c.Committed.Load(), Aborted: c.Aborted.Load(), Unknown: c.Unknown.Load(), Unconfirmed: c.Unconfirmed.Load(),
 		Elapsed: elapsed,
 	}
 }

@@ -103,9 +103,12 @@ func (r *run) unreserve(n int) {
 // preflight checks everything that can be checked before the group is joined,
 // in the order in which an operator would want to hear of it.
 func preflight(ctx context.Context, cl *cluster.Client, opts *Options) (wire.Dialect, error) {
-	dialect, err := cl.RequireTxnShareAcknowledge(ctx)
-	if err != nil {
-		return wire.Dialect{}, err
+	var dialect wire.Dialect
+	if opts.Guarantee == ExactlyOnce {
+		var err error
+		if dialect, err = cl.RequireTxnShareAcknowledge(ctx); err != nil {
+			return wire.Dialect{}, err
+		}
 	}
 	for _, name := range []string{opts.From, opts.To} {
 		topics, err := cl.Topics(ctx, name)

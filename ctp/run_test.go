@@ -609,3 +609,60 @@ func TestRunSurvivesTheLossOfItsPlace(t *testing.T) {
 		})
 	}
 }
+
+// Without KIP-1289, records are committed first and acknowledged then.
+func TestRunAtLeastOnce(t *testing.T) {
+	eachDialect(t, func(t *testing.T, dialect string) {
+		e := newEnv(t, dialect, sandbox.WithShareVersion(1))
+		const n = 2000
+		bad := func(i int) bool { return i%100 == 7 }
+		e.produce(n, func(i int) []byte {
+			if bad(i) {
+				return []byte("{")
+			}
+			return plain(i)
+		})
+		opts := e.options()
+		opts.Guarantee, opts.BatchRecords, opts.OnError = ctp.AtLeastOnce, 300, ctp.Reject
+		opts.Transform = mustJQ(t, ".")
+		res := e.run(opts)
+		if res.Consumed != n || res.Rejected != n/100 || res.Produced != n-n/100 || res.Unconfirmed != 0 || res.Dialect != "" {
+			t.Errorf("Run = %+v, want %d consumed and %d rejected", res, n, n/100)
+		}
+		wantEachOnce(t, e.committed(), n, bad)
+		e.wantQuiet()
+	})
+}
+
+// Records whose share session ends between the commit and their acknowledgement
+// are produced again, and counted as what may be.
+func TestRunAtLeastOnceRepeatsWhatIsNotAcknowledged(t *testing.T) {
+	e := newEnv(t, "kip", sandbox.WithShareVersion(1))
+	const n = 200
+	e.produce(n, plain)
+	opts := e.options()
+	opts.Guarantee, opts.BatchRecords = ctp.AtLeastOnce, 20
+	lost := false
+	opts.Transform = func(ctx context.Context, r *kgo.Record) ([]*kgo.Record, error) {
+		if string(r.Key) == "100" && !lost {
+			lost = true
+			_, s := e.share()
+			req := kmsg.NewPtrShareAcknowledgeRequest()
+			req.GroupID, req.MemberID, req.ShareSessionEpoch = kmsg.StringPtr("g"), &s.Groups[0].Members[0].MemberID, -1
+			for node := range 3 {
+				if _, err := e.client().Broker(node).Request(ctx, req); err != nil {
+					return nil, err
+				}
+			}
+		}
+		return []*kgo.Record{r}, nil
+	}
+	res := e.run(opts)
+	counts := make(map[string]int)
+	for _, r := range e.committed() {
+		counts[string(r.Key)]++
+	}
+	if len(counts) != n || res.Unconfirmed == 0 || int64(len(e.committed())) > n+res.Unconfirmed {
+		t.Errorf("%d of %d records arrived, %d in all; the result says %+v", len(counts), n, len(e.committed()), res)
+	}
+}

@@ -70,6 +70,7 @@ func (w *worker) run1(ctx context.Context) (err error) {
 	// that its records are there to be fetched.
 	w.session, err = txn.NewSession(ctx, w.cl, txn.Config{
 		TransactionalID: w.id, Timeout: w.opts.TxnTimeout, Now: w.opts.Now,
+		ProduceOnly: w.opts.Guarantee == AtLeastOnce,
 		ProducerOpts: []kgo.Opt{
 			kgo.DefaultProduceTopic(w.opts.To),
 			kgo.MaxBufferedRecords(2 * max(w.opts.BatchRecords, 1)),
@@ -272,12 +273,14 @@ func (w *worker) transaction(ctx context.Context, b *share.Batch) (*decisions, e
 	if err != nil {
 		return d, err
 	}
-	d.sent = true
-	err = w.session.SendShareAcknowledgements(ctx, txn.ShareAcknowledgements{
-		Acknowledgements: &d.staged, Group: w.consumer.GroupMetadata(), Leaders: leaders(b),
-	})
-	if err != nil {
-		return d, err
+	if w.opts.Guarantee == ExactlyOnce {
+		d.sent = true
+		err = w.session.SendShareAcknowledgements(ctx, txn.ShareAcknowledgements{
+			Acknowledgements: &d.staged, Group: w.consumer.GroupMetadata(), Leaders: leaders(b),
+		})
+		if err != nil {
+			return d, err
+		}
 	}
 	cctx, cancel := commitContext(ctx)
 	defer cancel()
@@ -393,8 +396,12 @@ func gaps(b *share.Batch) *share.Acknowledgements {
 	return a
 }
 
-// committed counts a batch and acknowledges what is not part of transactions.
+// committed counts a batch and acknowledges what is not part of transactions:
+// gaps and released records, or, for AtLeastOnce, everything.
 func (w *worker) committed(ctx context.Context, b *share.Batch, d *decisions) {
+	if w.opts.Guarantee == AtLeastOnce {
+		d.plain.Merge(&d.staged)
+	}
 	w.aborts = 0
 	w.batch = min(w.opts.BatchRecords, w.batch*2)
 	c := w.opts.Counts
@@ -404,18 +411,25 @@ func (w *worker) committed(ctx context.Context, b *share.Batch, d *decisions) {
 	c.Produced.Add(d.produced)
 	c.Released.Add(d.released)
 	c.Committed.Add(1)
-	w.acknowledge(ctx, b, &d.plain)
+	if !w.acknowledge(ctx, b, &d.plain) && w.opts.Guarantee == AtLeastOnce {
+		c.Unconfirmed.Add(d.accepted + d.rejected)
+	}
 }
 
 // acknowledge acknowledges plainly. A failure is a warning: the records come
-// again when their lock expires, which costs time and nothing else.
-func (w *worker) acknowledge(ctx context.Context, b *share.Batch, acks *share.Acknowledgements) {
+// again when their lock expires. It reports whether all was acknowledged.
+func (w *worker) acknowledge(ctx context.Context, b *share.Batch, acks *share.Acknowledgements) bool {
 	if acks.Empty() {
-		return
+		return true
 	}
-	if err := w.consumer.Acknowledge(ctx, b, acks); err != nil && ctx.Err() == nil {
+	// What is committed is acknowledged even if the run is told to stop now.
+	ctx, cancel := cleanUp(ctx)
+	defer cancel()
+	if err := w.consumer.Acknowledge(ctx, b, acks); err != nil {
 		w.opts.Warn(err)
+		return false
 	}
+	return true
 }
 
 // aborted ends the transaction of a batch without effect and gives its records

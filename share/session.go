@@ -350,9 +350,9 @@ func (s *session) partitionError(verb string, tp TopicPartition, err error, mess
 
 // Acknowledge acknowledges plainly, outside any transaction, in one request for
 // each leader. Only Gap, Accept, Release and Reject are allowed; for Renew see
-// [Consumer.Renew]. Partitions whose session ended meanwhile are skipped: the
-// broker has released them. It returns the first error of each leader, joined;
-// INVALID_RECORD_STATE means that the records are not held any more.
+// [Consumer.Renew]. It returns the first error of each leader, joined:
+// INVALID_RECORD_STATE and SHARE_SESSION_NOT_FOUND mean that the records are not
+// held any more.
 func (c *Consumer) Acknowledge(ctx context.Context, b *Batch, acks *Acknowledgements) error {
 	return c.eachLeader(ctx, b, acks, func(ctx context.Context, s *session, a *Acknowledgements) error {
 		return s.acknowledgeTaken(ctx, a, false)
@@ -425,8 +425,8 @@ func (s *session) acknowledge(ctx context.Context, acks *Acknowledgements, renew
 	c.mu.Lock()
 	ended := s.stale || s.epoch == openSession
 	c.mu.Unlock()
-	if ended {
-		return nil // the records were released with the session
+	if ended { // the records were released with it
+		return s.responseError("acknowledge for", kerr.ShareSessionNotFound, nil)
 	}
 	req := kmsg.NewPtrShareAcknowledgeRequest()
 	req.GroupID, req.MemberID, req.ShareSessionEpoch = &c.cfg.GroupID, &c.cfg.MemberID, s.epoch

@@ -23,6 +23,9 @@ type Config struct {
 	// Timeout is after how long the coordinator aborts a transaction by itself;
 	// 0 is 60 s. The broker's transaction.max.timeout.ms bounds it.
 	Timeout time.Duration
+	// ProduceOnly makes a session that cannot stage acknowledgements, which works
+	// on every Kafka with transactions.
+	ProduceOnly bool
 	// ProducerOpts are further options for kgo's producer.
 	ProducerOpts []kgo.Opt
 	// Now is the clock; nil is time.Now.
@@ -61,7 +64,8 @@ type Session struct {
 	doubt      error // why the transaction must not be committed
 }
 
-// NewSession checks that the cluster can stage acknowledgements, and initialises
+// NewSession checks that the cluster can stage acknowledgements, unless the
+// session only produces, and initialises
 // the producer, which aborts what an earlier session with the same transactional
 // ID left open. It may return *cluster.UnsupportedError, *cluster.AuthError,
 // *TimeoutRejectedError, *cluster.DialError or *cluster.Error.
@@ -75,18 +79,21 @@ func NewSession(ctx context.Context, cl *cluster.Client, cfg Config) (*Session, 
 	if cfg.Now == nil {
 		cfg.Now = time.Now
 	}
-	dialect, err := cl.RequireTxnShareAcknowledge(ctx)
-	if err != nil {
-		return nil, err
+	s := &Session{cl: cl, cfg: cfg, producerID: -1}
+	if !cfg.ProduceOnly {
+		var err error
+		if s.dialect, err = cl.RequireTxnShareAcknowledge(ctx); err != nil {
+			return nil, err
+		}
 	}
-	s := &Session{cl: cl, cfg: cfg, dialect: dialect, producerID: -1}
 	if err := s.renewProducer(ctx); err != nil {
 		return nil, err
 	}
 	return s, nil
 }
 
-// Dialect is the form of KIP-1289 that the session speaks.
+// Dialect is the form of KIP-1289 that the session speaks; the zero value for
+// one that only produces.
 func (s *Session) Dialect() wire.Dialect { return s.dialect }
 
 // TransactionalID is the ID from the configuration.

@@ -88,7 +88,10 @@ func pause(ctx context.Context, n int) bool {
 // return *StageError, *TypeError, *share.ConflictError, *FencedError,
 // *AbortedError, *cluster.AuthError or *cluster.UnsupportedError.
 func (s *Session) SendShareAcknowledgements(ctx context.Context, in ShareAcknowledgements) error {
-	if !s.open {
+	switch {
+	case s.cfg.ProduceOnly:
+		return errors.New("stage acknowledgements: the session only produces")
+	case !s.open:
 		return errors.New("stage acknowledgements: no transaction is open")
 	}
 	requests, count, err := s.stageRequests(ctx, in)
