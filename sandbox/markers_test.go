@@ -1,7 +1,6 @@
 package sandbox
 
 import (
-	"runtime"
 	"slices"
 	"testing"
 	"testing/synctest"
@@ -211,12 +210,7 @@ func TestCornerCase07TransactionTimesOut(t *testing.T) {
 		p.mustStage(m, e2eStage{0, 0, 9, nil})
 		e.wantStates(0, "0-9 TX_PENDING")
 		e.awaitStates(0, "0-9 "+e.afterAbort())
-		for e.s.plane.pendingCount() != 0 { // counted a moment later
-			if e.t.Context().Err() != nil {
-				e.t.Fatalf("%d records pending", e.s.plane.pendingCount())
-			}
-			runtime.Gosched()
-		}
+		e.await(func() bool { return e.s.plane.pendingCount() == 0 }) // counted a moment later
 		if code := p.end(true); code == 0 {
 			e.t.Error("a transaction committed after it timed out")
 		}
