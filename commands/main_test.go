@@ -13,7 +13,7 @@ import (
 
 	"github.com/kshare/kshare/commands"
 	"github.com/kshare/kshare/internal/cmdtest"
-	"gopkg.in/yaml.v3"
+	"go.yaml.in/yaml/v3"
 )
 
 func TestUsageErrors(t *testing.T) {

@@ -270,7 +270,7 @@ func newTablewriter(b *bytes.Buffer) *tablewriter.Table {
 		}),
 		// By default widths depend on the locale; the same result must give
 		// the same bytes everywhere.
-		tablewriter.WithEastAsian(tw.Off),
+		tablewriter.WithEastAsian(false),
 	)
 }
 

@@ -3,7 +3,7 @@ package output
 import (
 	"bytes"
 
-	"gopkg.in/yaml.v3"
+	"go.yaml.in/yaml/v3"
 )
 
 func writeYAML(b *bytes.Buffer, v View, separate bool) error {

@@ -68,7 +68,7 @@ func usedBy() map[string][]string {
 		"github.com/charmbracelet/lipgloss":     {"output"},
 		"github.com/muesli/termenv":             {"output"},
 		"github.com/schollz/progressbar/v3":     {"output"},
-		"gopkg.in/yaml.v3":                      {"output", "internal/config"},
+		"go.yaml.in/yaml/v3":                    {"output", "internal/config"},
 		"github.com/itchyny/gojq":               {"ctp"},
 		"golang.org/x/term":                     {"commands"},
 		"github.com/rogpeppe/go-internal":       nil, // tests only
