@@ -452,7 +452,10 @@ func compareStart(ctx context.Context, _ int64, _ int) (err error) {
 	}
 	bins := []string{filepath.Join(dir, "empty"), filepath.Join(dir, "kshare")}
 	for i, src := range []string{empty, "./cmd/kshare"} {
-		if out, err := exec.CommandContext(ctx, "go", "build", "-o", bins[i], src).CombinedOutput(); err != nil {
+		// Both as releases are built.
+		build := exec.CommandContext(ctx, "go", "build", "-trimpath", "-ldflags=-s -w", "-o", bins[i], src)
+		build.Env = append(build.Environ(), "CGO_ENABLED=0")
+		if out, err := build.CombinedOutput(); err != nil {
 			return fmt.Errorf("go build %s: %w: %s", src, err, out)
 		}
 	}
