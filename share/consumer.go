@@ -259,6 +259,10 @@ func (c *Consumer) Assigned() []TopicPartition {
 func (c *Consumer) Poll(ctx context.Context, maxRecords int) (*Batch, error) {
 	for {
 		c.mu.Lock()
+		if c.closed {
+			c.mu.Unlock()
+			return nil, ErrClosed
+		}
 		if len(c.ready) > 0 {
 			b := c.takeReady(maxRecords)
 			c.mu.Unlock()

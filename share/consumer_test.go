@@ -1,0 +1,306 @@
+package share_test
+
+import (
+	"context"
+	"errors"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/kshare/kshare/cluster"
+	"github.com/kshare/kshare/sandbox"
+	"github.com/kshare/kshare/share"
+	"github.com/kshare/kshare/wire"
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
+)
+
+// newCluster starts a sandbox with topic "in", n records in it, and a group "g"
+// that reads from the start.
+func newCluster(t *testing.T, n int, opts ...sandbox.Option) *cluster.Client {
+	t.Helper()
+	sb, err := sandbox.Start(t.Context(), append([]sandbox.Option{sandbox.WithTopics(sandbox.Topic{Name: "in", Partitions: 3})}, opts...)...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := sb.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	cl, err := cluster.Connect(t.Context(), cluster.Config{BootstrapServers: sb.Addrs()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(cl.Close)
+	if err := cl.SetGroupConfig(t.Context(), "g", "share.auto.offset.reset", "earliest"); err != nil {
+		t.Fatal(err)
+	}
+	producer, err := kgo.NewClient(kgo.SeedBrokers(sb.Addrs()...), kgo.DefaultProduceTopic("in"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer producer.Close()
+	for i := range n {
+		r := &kgo.Record{Key: []byte(strconv.Itoa(i)), Value: []byte("v")}
+		if err := producer.ProduceSync(t.Context(), r).FirstErr(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return cl
+}
+
+// join makes a member of group "g", with connections of its own.
+func join(t *testing.T, cl *cluster.Client, change func(*share.Config)) *share.Consumer {
+	t.Helper()
+	own, err := cl.Clone()
+	if err != nil {
+		t.Fatal(err)
+	}
+	cfg := share.Config{GroupID: "g", Topics: []string{"in"}, MaxWait: 50 * time.Millisecond}
+	if change != nil {
+		change(&cfg)
+	}
+	c, err := share.NewConsumer(t.Context(), own, cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := c.Close(context.WithoutCancel(t.Context())); err != nil {
+			t.Errorf("close: %v", err)
+		}
+		own.Close()
+	})
+	return c
+}
+
+// take polls until n records are there, and returns them by key with how often
+// each was delivered.
+func take(t *testing.T, c *share.Consumer, n int, do func(*share.Batch)) map[string]int16 {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	got := make(map[string]int16)
+	for len(got) < n {
+		b, err := c.Poll(ctx, n-len(got))
+		if err != nil {
+			t.Fatalf("Poll after %d of %d records: %v", len(got), n, err)
+		}
+		for _, p := range b.Partitions {
+			for _, r := range p.Records {
+				got[string(r.Key)] = p.DeliveryCount(r.Offset)
+			}
+		}
+		do(b)
+	}
+	return got
+}
+
+// wantNothing fails if a record comes before two fetches from each leader were
+// empty.
+func wantNothing(t *testing.T, c *share.Consumer) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	go func() {
+		for c.EmptyFetches() < 6 && ctx.Err() == nil {
+		}
+		cancel()
+	}()
+	if b, err := c.Poll(ctx, 1); !errors.Is(err, context.Canceled) {
+		t.Errorf("Poll = %+v, %v; want nothing to be left", b, err)
+	}
+}
+
+func acknowledge(t *testing.T, c *share.Consumer, typ wire.AcknowledgeType) func(*share.Batch) {
+	return func(b *share.Batch) {
+		if err := c.Acknowledge(t.Context(), b, b.All(typ)); err != nil {
+			t.Fatalf("acknowledge as %s: %v", typ, err)
+		}
+	}
+}
+
+func TestAcceptedRecordsDoNotComeAgain(t *testing.T) {
+	c := join(t, newCluster(t, 30), nil)
+	got := take(t, c, 30, acknowledge(t, c, wire.Accept))
+	for key, count := range got {
+		if count != 1 {
+			t.Errorf("record %s was delivered %d times at first", key, count)
+		}
+	}
+	wantNothing(t, c)
+}
+
+func TestReleasedRecordsComeAgain(t *testing.T) {
+	c := join(t, newCluster(t, 10), nil)
+	var held []*share.Batch
+	take(t, c, 10, func(b *share.Batch) { held = append(held, b) })
+	for _, b := range held {
+		acknowledge(t, c, wire.Release)(b)
+	}
+	for key, count := range take(t, c, 10, acknowledge(t, c, wire.Accept)) {
+		if count < 2 {
+			t.Errorf("record %s came again with delivery count %d", key, count)
+		}
+	}
+	wantNothing(t, c)
+}
+
+func TestRejectedRecordsDoNotComeAgain(t *testing.T) {
+	c := join(t, newCluster(t, 10), nil)
+	take(t, c, 10, acknowledge(t, c, wire.Reject))
+	wantNothing(t, c)
+}
+
+// Close gives back what was acquired, whether Poll has returned it or not.
+func TestCloseReleasesToOthers(t *testing.T) {
+	cl := newCluster(t, 20)
+	first := join(t, cl, nil)
+	take(t, first, 1, func(*share.Batch) {})
+	if err := first.Close(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := first.Poll(t.Context(), 1); !errors.Is(err, share.ErrClosed) {
+		t.Errorf("Poll after Close: %v, want %v", err, share.ErrClosed)
+	}
+	second := join(t, cl, nil)
+	take(t, second, 20, acknowledge(t, second, wire.Accept))
+	wantNothing(t, second)
+}
+
+func TestResetReleasesWhatWasFetched(t *testing.T) {
+	c := join(t, newCluster(t, 20), nil)
+	take(t, c, 5, func(*share.Batch) {})
+	c.Reset()
+	take(t, c, 20, acknowledge(t, c, wire.Accept))
+	wantNothing(t, c)
+}
+
+func TestRenewMovesTheDeadline(t *testing.T) {
+	c := join(t, newCluster(t, 5), nil)
+	take(t, c, 5, func(b *share.Batch) {
+		before := b.LockDeadline()
+		if b.LockDuration() != 30*time.Second {
+			t.Errorf("the lock duration is %s, want 30s", b.LockDuration())
+		}
+		if err := c.Renew(t.Context(), b); err != nil {
+			t.Fatal(err)
+		}
+		if !b.LockDeadline().After(before) {
+			t.Errorf("the deadline %s was not moved from %s", b.LockDeadline(), before)
+		}
+		acknowledge(t, c, wire.Accept)(b)
+	})
+	wantNothing(t, c)
+}
+
+// What a member acknowledges without holding it is refused, by name. What lies
+// below the start offset is not: there, a broker has forgotten who held it.
+func TestAcknowledgeWhatIsNotHeld(t *testing.T) {
+	c := join(t, newCluster(t, 20), nil)
+	var held []*share.Batch
+	take(t, c, 20, func(b *share.Batch) { held = append(held, b) })
+	for _, b := range held {
+		p := b.Partitions[0]
+		if len(p.Records) < 2 {
+			continue
+		}
+		last := new(share.Acknowledgements)
+		last.Add(p.TopicPartition, p.Records[len(p.Records)-1].Offset, wire.Accept)
+		if err := c.Acknowledge(t.Context(), b, last); err != nil {
+			t.Fatal(err)
+		}
+		err := c.Acknowledge(t.Context(), b, last)
+		e, ok := errors.AsType[*cluster.Error](err)
+		if !errors.Is(err, kerr.InvalidRecordState) || !ok || e.Topic != "in" || e.Broker < 0 {
+			t.Errorf("a second acknowledgement: %v, want INVALID_RECORD_STATE of a partition and a broker", err)
+		}
+		return
+	}
+	t.Fatal("no batch has two records of a partition")
+}
+
+func TestTwoMembersShareTheRecords(t *testing.T) {
+	cl := newCluster(t, 60)
+	a, b := join(t, cl, nil), join(t, cl, nil)
+	seen := make(chan string, 60)
+	for _, c := range []*share.Consumer{a, b} {
+		go func() {
+			for {
+				batch, err := c.Poll(t.Context(), 5)
+				if err != nil {
+					return
+				}
+				if c.Acknowledge(t.Context(), batch, batch.All(wire.Accept)) != nil {
+					continue // lost in the rebalance; it comes again
+				}
+				for _, p := range batch.Partitions {
+					for _, r := range p.Records {
+						seen <- string(r.Key)
+					}
+				}
+			}
+		}()
+	}
+	got := make(map[string]int)
+	for range 60 {
+		select {
+		case key := <-seen:
+			got[key]++
+		case <-time.After(20 * time.Second):
+			t.Fatalf("%d of 60 records after 20s", len(got))
+		}
+	}
+	if len(got) != 60 {
+		t.Errorf("%d different records of 60: some were accepted twice", len(got))
+	}
+}
+
+func TestGroupMetadata(t *testing.T) {
+	cl := newCluster(t, 0)
+	c := join(t, cl, func(cfg *share.Config) { cfg.MemberID = "me" })
+	m := c.GroupMetadata()
+	if m.GroupID != "g" || m.MemberID != "me" || m.MemberEpoch < 1 {
+		t.Errorf("GroupMetadata = %+v", m)
+	}
+}
+
+func TestNewConsumerRefuses(t *testing.T) {
+	cl := newCluster(t, 0)
+	tests := map[string]share.Config{
+		"no group":             {Topics: []string{"in"}},
+		"no topic":             {GroupID: "g"},
+		"a member ID too long": {GroupID: "g", Topics: []string{"in"}, MemberID: "0123456789012345678901234567890123456"},
+	}
+	for name, cfg := range tests {
+		t.Run(name, func(t *testing.T) {
+			if c, err := share.NewConsumer(t.Context(), cl, cfg); err == nil {
+				_ = c.Close(t.Context())
+				t.Error("NewConsumer succeeded")
+			}
+		})
+	}
+}
+
+func TestConsumerWithoutPermission(t *testing.T) {
+	sb, err := sandbox.Start(t.Context(),
+		sandbox.WithTopics(sandbox.Topic{Name: "in", Partitions: 1}),
+		sandbox.WithUsers(sandbox.User{Name: "admin", Password: "a", Super: true}, sandbox.User{Name: "eve", Password: "e"}),
+		sandbox.WithACLs(sandbox.ACL{Principal: "User:eve", Resource: kmsg.ACLResourceTypeTopic, Name: "in", Pattern: kmsg.ACLResourcePatternTypeLiteral, Operation: kmsg.ACLOperationRead}),
+	)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = sb.Close() }()
+	cl, err := cluster.Connect(t.Context(), cluster.Config{BootstrapServers: sb.Addrs(), SASL: plainSASL("eve", "e")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer cl.Close()
+	_, err = share.NewConsumer(t.Context(), cl, share.Config{GroupID: "g", Topics: []string{"in"}})
+	a, ok := errors.AsType[*cluster.AuthError](err)
+	if !ok || !errors.Is(err, kerr.GroupAuthorizationFailed) || a.Hint() == "" {
+		t.Errorf("NewConsumer without READ on the group: %v, want an *AuthError with a hint", err)
+	}
+}
