@@ -257,6 +257,7 @@ type decisions struct {
 	produced int64
 	begun    bool // the transaction was begun
 	sent     bool // staging was tried
+	stagedOK bool // every broker has confirmed it
 }
 
 // transaction does everything up to the confirmed commit. On an error the
@@ -281,6 +282,7 @@ func (w *worker) transaction(ctx context.Context, b *share.Batch) (*decisions, e
 		if err != nil {
 			return d, err
 		}
+		d.stagedOK = true
 	}
 	cctx, cancel := commitContext(ctx)
 	defer cancel()
@@ -451,22 +453,36 @@ func (w *worker) aborted(ctx context.Context, b *share.Batch, d *decisions) erro
 	return nil
 }
 
-// giveBack releases the records of a batch. After an abort, whether staged
-// records are still ours differs between the KIP's text and its implementation,
-// so nothing is concluded from the answer: records that are not ours any more
-// are refused, and those that still are come back when their lock expires at the
-// latest. Staged and other records go in separate requests, since a broker
-// refuses a partition as a whole.
+// giveBack releases the records of a batch that is not committed; d is nil when
+// it was not begun.
+//
+// Staged records come back by the abort itself: in the KIP's text still acquired
+// by us, so that they have to be released; in its implementation available to
+// all, where a release could hit those that this member has just acquired again.
+// After a stage that failed nobody knows which are which; ending the share
+// sessions releases whatever this member holds.
 func (w *worker) giveBack(ctx context.Context, b *share.Batch, d *decisions) {
 	w.opts.Counts.Released.Add(int64(b.Len()))
 	ctx, cancel := cleanUp(ctx)
 	defer cancel()
-	if d == nil || !d.sent {
-		_ = w.consumer.Acknowledge(ctx, b, b.All(wire.Release))
-		return
+	release := func(acks *share.Acknowledgements) {
+		if acks.Empty() {
+			return
+		}
+		if err := w.consumer.Acknowledge(ctx, b, acks.As(wire.Release)); err != nil {
+			// Nothing is lost: they come back when their lock expires.
+			w.opts.Warn(err)
+		}
 	}
-	_ = w.consumer.Acknowledge(ctx, b, d.staged.As(wire.Release))
-	if !d.plain.Empty() {
-		_ = w.consumer.Acknowledge(ctx, b, d.plain.As(wire.Release))
+	switch {
+	case d == nil || !d.sent:
+		release(b.All(wire.Release))
+	case !d.stagedOK:
+		w.consumer.Reset()
+	default:
+		if w.dialect.AfterAbort == wire.Acquired {
+			release(&d.staged)
+		}
+		release(&d.plain)
 	}
 }

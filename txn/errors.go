@@ -107,7 +107,7 @@ func classOf(err error) class {
 	case kerr.ProducerFenced, kerr.InvalidProducerEpoch, kerr.InvalidProducerIDMapping:
 		return fenced
 	case kerr.TransactionalIDAuthorizationFailed, kerr.GroupAuthorizationFailed, kerr.TopicAuthorizationFailed,
-		kerr.ClusterAuthorizationFailed, kerr.UnsupportedVersion, kerr.InvalidRequest:
+		kerr.ClusterAuthorizationFailed, kerr.UnsupportedVersion:
 		return fatal
 	}
 	return abortable
