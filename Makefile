@@ -43,7 +43,6 @@ vuln: ## Look for known vulnerabilities (asks a database on the network)
 	$(TOOL) govulncheck ./...
 
 docs: ## Write manual pages, Markdown, completions and the example data anew
-	rm -rf docs/man docs/cli
 	go run ./docs/gen
 	go run ./examples/gen > examples/orders.ndjson
 

@@ -15,10 +15,16 @@ func main() {
 	}
 }
 
+// run writes all files below dir. Pages of commands that are no more go.
 func run(dir string) error {
 	files, err := generate(commands.Root())
 	if err != nil {
 		return err
+	}
+	for _, pages := range []string{manDir, markdownDir} {
+		if err := os.RemoveAll(filepath.Join(dir, filepath.FromSlash(pages))); err != nil {
+			return err
+		}
 	}
 	for _, f := range files {
 		path := filepath.Join(dir, filepath.FromSlash(f.path))

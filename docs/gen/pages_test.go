@@ -2,6 +2,8 @@ package main
 
 import (
 	"bytes"
+	"errors"
+	"io/fs"
 	"os"
 	"path"
 	"path/filepath"
@@ -57,8 +59,18 @@ func generated(t *testing.T, dir string) []string {
 
 func TestRunWritesTheFiles(t *testing.T) {
 	dir := t.TempDir()
+	gone := filepath.Join(dir, "docs/man/kshare-gone.1")
+	if err := os.MkdirAll(filepath.Dir(gone), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(gone, nil, 0o644); err != nil {
+		t.Fatal(err)
+	}
 	if err := run(dir); err != nil {
 		t.Fatal(err)
+	}
+	if _, err := os.Stat(gone); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("the page of a command that is no more is still there: %v", err)
 	}
 	for _, name := range []string{"docs/man/kshare-sandbox-run.1", "docs/cli/kshare_sandbox_run.md", "completions/kshare.zsh"} {
 		got, err := os.ReadFile(filepath.Join(dir, name))
