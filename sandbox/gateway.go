@@ -224,14 +224,14 @@ func (c *gatewayConn) serve() {
 		c.g.plane.connectionClosed(c.caller(&request{}))
 	}()
 	for f := range frames {
-		err := c.handle(f.bytes)
-		f.free()
-		if err != nil {
+		if err := c.handle(f.bytes); err != nil {
+			// The frame is not used again: kfake may be about to read it.
 			if !errors.Is(err, io.EOF) && !errors.Is(err, net.ErrClosed) {
 				c.g.logf("broker %d: close the connection of %s: %v", c.node.id, c.client.RemoteAddr(), err)
 			}
 			return
 		}
+		f.free()
 	}
 }
 
