@@ -2,41 +2,48 @@ package ctp
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	"github.com/kshare/kshare/share"
+	"github.com/twmb/franz-go/pkg/kerr"
 )
 
 // lockKeeper renews the acquisition locks of a batch while it is transformed,
-// each time half of the lock duration has passed. It has to be stopped before
-// records are staged, which ends their locks.
+// and those of the batches that wait behind it, each time half of the lock
+// duration has passed. It has to be stopped before records are staged, which
+// ends their locks.
 type lockKeeper struct {
-	timer  *time.Timer
-	cancel context.CancelFunc
-	done   chan struct{}
+	timer *time.Timer
+	quit  chan struct{}
+	done  chan struct{}
 }
 
 // keepLocks starts to keep the locks of b, unless that is known not to work.
 func (w *worker) keepLocks(ctx context.Context, b *share.Batch) *lockKeeper {
 	half := b.LockDuration() / 2
-	if half <= 0 || w.noRenew {
+	if half <= 0 || w.noRenew.Load() {
 		return &lockKeeper{}
 	}
-	ctx, cancel := context.WithCancel(ctx)
-	k := &lockKeeper{cancel: cancel, done: make(chan struct{})}
+	k := &lockKeeper{quit: make(chan struct{}), done: make(chan struct{})}
 	k.timer = time.AfterFunc(b.LockDeadline().Sub(w.opts.Now())-half, func() {
 		defer close(k.done)
 		for {
-			if err := w.consumer.Renew(ctx, b); err != nil {
+			if err := w.renew(ctx, b); err != nil {
 				if ctx.Err() == nil {
-					w.noRenew = true
 					w.opts.Warn(err)
+				}
+				if errors.Is(err, kerr.UnsupportedVersion) {
+					w.noRenew.Store(true)
 				}
 				return
 			}
 			t := time.NewTimer(half)
 			select {
 			case <-t.C:
+			case <-k.quit:
+				t.Stop()
+				return
 			case <-ctx.Done():
 				t.Stop()
 				return
@@ -46,12 +53,22 @@ func (w *worker) keepLocks(ctx context.Context, b *share.Batch) *lockKeeper {
 	return k
 }
 
-// stop ends the renewing and waits until none is under way.
+// renew renews the locks of b and of what waits behind it, which otherwise would
+// be delivered again and again without ever being looked at.
+func (w *worker) renew(ctx context.Context, b *share.Batch) error {
+	if err := w.consumer.Renew(ctx, b); err != nil {
+		return err
+	}
+	return w.consumer.RenewWaiting(ctx)
+}
+
+// stop ends the renewing and waits for the one that is under way: to cut it off
+// would cost the share session, and everything acquired with it.
 func (k *lockKeeper) stop() {
 	if k.timer == nil {
 		return
 	}
-	k.cancel()
+	close(k.quit)
 	if !k.timer.Stop() {
 		<-k.done
 	}

@@ -36,7 +36,7 @@ func Run(ctx context.Context, cl *cluster.Client, opts Options) (*Result, error)
 		return nil, err
 	}
 	start := opts.Now()
-	r := &run{opts: opts, cl: cl, dialect: dialect, left: opts.MaxRecords}
+	r := &run{opts: opts, cl: cl, dialect: dialect, left: opts.MaxRecords, limits: readLimits(ctx, cl, opts.GroupID)}
 	err = r.work(ctx)
 	res := opts.result(dialect.Name, opts.Now().Sub(start))
 	if err == nil && res.Consumed == 0 && opts.UntilEmpty {
@@ -51,6 +51,7 @@ type run struct {
 	opts    Options
 	cl      *cluster.Client
 	dialect wire.Dialect
+	limits  groupLimits
 
 	mu   sync.Mutex
 	left int64 // source records that may still be taken, when MaxRecords is set
@@ -170,6 +171,36 @@ func checkTxnTimeout(ctx context.Context, cl *cluster.Client, timeout time.Durat
 		return &OptionError{"--txn-timeout", fmt.Sprintf("is %s, the broker allows at most %s (%s=%s)", timeout, limit, maxTxnTimeoutConfig, value)}
 	}
 	return nil
+}
+
+// groupLimits are configs of the share group that a run has to know.
+type groupLimits struct {
+	deliveries int16 // after so many of a record the broker archives it
+	renew      bool  // acquisition locks may be renewed
+}
+
+// readLimits returns what is in force: the group's own value, or that of the
+// brokers, or Kafka's default for a principal that may read neither and for a
+// release that does not have the config.
+func readLimits(ctx context.Context, cl *cluster.Client, group string) groupLimits {
+	l := groupLimits{deliveries: 5, renew: true}
+	if v, ok, err := cl.ResourceConfig(ctx, kmsg.ConfigResourceTypeGroupConfig, group, "share.renew.acknowledge.enable"); err == nil && ok {
+		l.renew = v != "false"
+	}
+	v, ok, err := cl.ResourceConfig(ctx, kmsg.ConfigResourceTypeGroupConfig, group, "share.delivery.count.limit")
+	if err != nil || !ok {
+		node, err := cl.AnyBroker(ctx)
+		if err != nil {
+			return l
+		}
+		if v, ok, err = cl.ResourceConfig(ctx, kmsg.ConfigResourceTypeBroker, strconv.Itoa(int(node)), "group.share.delivery.count.limit"); err != nil || !ok {
+			return l
+		}
+	}
+	if n, err := strconv.ParseInt(v, 10, 16); err == nil {
+		l.deliveries = int16(n)
+	}
+	return l
 }
 
 // ErrReadUncommitted is warned of when the source group would read records of

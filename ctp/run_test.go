@@ -1,10 +1,12 @@
 package ctp_test
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"net"
 	"slices"
 	"strconv"
 	"strings"
@@ -25,6 +27,10 @@ type env struct {
 	t  *testing.T
 	sb *sandbox.Sandbox
 	cl *cluster.Client
+
+	dial    func(ctx context.Context, network, address string) (net.Conn, error) // nil dials TCP
+	limit   time.Duration                                                        // of a run, 0 is a minute
+	restart func()                                                               // of the sandbox, with its data directory
 }
 
 func newEnv(t *testing.T, dialect string, opts ...sandbox.Option) *env {
@@ -56,7 +62,11 @@ func newEnv(t *testing.T, dialect string, opts ...sandbox.Option) *env {
 
 func (e *env) client(opts ...kgo.Opt) *kgo.Client {
 	e.t.Helper()
-	cl, err := kgo.NewClient(append([]kgo.Opt{kgo.SeedBrokers(strings.Split(e.sb.BootstrapServers(), ",")...)}, opts...)...)
+	opts = append([]kgo.Opt{kgo.SeedBrokers(e.sb.Addrs()...)}, opts...)
+	if e.dial != nil {
+		opts = append(opts, kgo.Dialer(e.dial))
+	}
+	cl, err := kgo.NewClient(opts...)
 	if err != nil {
 		e.t.Fatal(err)
 	}
@@ -211,7 +221,7 @@ func (e *env) options() ctp.Options {
 
 func (e *env) run(opts ctp.Options) *ctp.Result {
 	e.t.Helper()
-	ctx, cancel := context.WithTimeout(e.t.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(e.t.Context(), cmp.Or(e.limit, time.Minute))
 	defer cancel()
 	res, err := ctp.Run(ctx, e.cl, opts)
 	if err != nil {

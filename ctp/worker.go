@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
+	"sync/atomic"
 	"time"
 
 	"github.com/kshare/kshare/cluster"
@@ -23,28 +25,41 @@ const (
 	// commitTimeout bounds a commit. A signal shortens it to cleanUpTimeout and
 	// not to nothing: its outcome would be unknown.
 	commitTimeout = 30 * time.Second
-	// maxAborts is how many batches in a row may be aborted before a worker
-	// gives up. It stays below the default delivery count limit of 5, at which
-	// the broker archives a record instead of delivering it once more.
-	maxAborts = 3
+	// sparedDeliveries is how many deliveries of a record are left when a worker
+	// gives up: at the group's delivery count limit the broker archives it.
+	sparedDeliveries = 2
 
 	minRetryWait = 100 * time.Millisecond
+	// maxRetryShift bounds the wait after an abort to 64 times minRetryWait.
+	maxRetryShift = 6
 )
 
-// StuckError says that batch after batch had to be aborted.
+// StuckError says that records were delivered again and again and their
+// transactions always had to be aborted. The worker gives up while the group
+// still would deliver them once more.
 type StuckError struct {
 	TransactionalID string
-	Aborts          int
-	Err             error // why the last one was
+	Deliveries      int16 // of the record that was delivered most often
+	Limit           int16 // the group's delivery count limit
+	Err             error // why the last transaction was aborted
 }
 
 // Error names the transactional ID and the last cause.
 func (e *StuckError) Error() string {
-	return fmt.Sprintf("gave up after %d aborted transactions in a row of %q: %v", e.Aborts, e.TransactionalID, e.Err)
+	return fmt.Sprintf("gave up on records that were delivered %d times, of at most %d, and could not be committed by %q: %v",
+		e.Deliveries, e.Limit, e.TransactionalID, e.Err)
 }
 
 // Unwrap returns why the last transaction was aborted.
 func (e *StuckError) Unwrap() error { return e.Err }
+
+// Hint says what is at stake.
+func (e *StuckError) Hint() string {
+	if _, ok := errors.AsType[*txn.GuardError](e.Err); ok {
+		return "the records stay in the share group; lower --batch-records or raise --txn-timeout"
+	}
+	return "the records stay in the share group; remove the cause before the next run, the broker archives records at the delivery count limit"
+}
 
 // worker is one member of the share group with one transactional ID.
 type worker struct {
@@ -55,9 +70,9 @@ type worker struct {
 	consumer *share.Consumer
 	session  *txn.Session
 
-	batch   int // most records of the next transaction; halved when one was too slow
+	batch   int // most records of the next transaction; smaller when one was too slow
 	aborts  int // in a row
-	noRenew bool
+	noRenew atomic.Bool
 }
 
 // run1 runs one worker from joining to leaving.
@@ -81,6 +96,7 @@ func (w *worker) run1(ctx context.Context) (err error) {
 		return err
 	}
 	w.batch = w.opts.BatchRecords
+	w.noRenew.Store(!w.limits.renew)
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	w.consumer, err = share.NewConsumer(ctx, w.cl, share.Config{
@@ -193,11 +209,8 @@ func (w *worker) process(ctx context.Context, b *share.Batch) (int, error) {
 		w.acknowledge(ctx, b, gaps(b))
 		return 0, nil
 	}
-	guard := txn.Guard{LockDeadline: b.LockDeadline(), LockDuration: b.LockDuration()}
-	if err := guard.Check(w.opts.Now()); err != nil {
-		// It waited too long behind the batch before; nothing was begun.
-		w.giveBack(ctx, b, nil)
-		return 0, nil
+	if err := w.dropLate(ctx, b); err != nil || b.Len() == 0 {
+		return 0, err
 	}
 	d, err := w.transaction(ctx, b)
 	switch {
@@ -218,18 +231,62 @@ func (w *worker) process(ctx context.Context, b *share.Batch) (int, error) {
 	if _, ok := errors.AsType[*RecordError](err); ok || txn.IsFatal(err) {
 		return 0, err
 	}
-	return 0, w.retryLater(ctx, err)
+	return 0, w.retryLater(ctx, b, d, err)
 }
 
-// retryLater waits after an aborted batch, longer each time.
-func (w *worker) retryLater(ctx context.Context, err error) error {
-	w.aborts++
-	if w.aborts >= maxAborts {
-		return &StuckError{TransactionalID: w.id, Aborts: w.aborts, Err: err}
+// dropLate takes those parts out of a batch whose acquisition locks expire too
+// soon: they have waited too long behind another batch.
+func (w *worker) dropLate(ctx context.Context, b *share.Batch) error {
+	now := w.opts.Now()
+	late, held := new(share.Batch), new(share.Batch)
+	var cause error
+	b.Partitions = slices.DeleteFunc(b.Partitions, func(p *share.PartitionBatch) bool {
+		err := txn.Guard{LockDeadline: p.LockDeadline, LockDuration: p.LockDuration}.Check(now)
+		if err == nil {
+			return false
+		}
+		cause = err
+		late.Partitions = append(late.Partitions, p)
+		if now.Before(p.LockDeadline) {
+			held.Partitions = append(held.Partitions, p)
+		}
+		return true
+	})
+	if cause == nil {
+		return nil
+	}
+	// What has expired may be acquired again already, by this member too, and is
+	// not to be released then.
+	rctx, cancel := context.WithDeadline(ctx, held.LockDeadline())
+	defer cancel()
+	w.giveBack(rctx, held, nil)
+	w.opts.Counts.Released.Add(int64(late.Len() - held.Len()))
+	return w.stuck(late, cause)
+}
+
+// stuck returns a *StuckError when records of b have few deliveries left.
+func (w *worker) stuck(b *share.Batch, err error) error {
+	n := int16(0)
+	for _, p := range b.Partitions {
+		for _, r := range p.Acquired {
+			n = max(n, r.DeliveryCount)
+		}
+	}
+	if n < max(1, w.limits.deliveries-sparedDeliveries) {
+		return nil
+	}
+	return &StuckError{TransactionalID: w.id, Deliveries: n, Limit: w.limits.deliveries, Err: err}
+}
+
+// retryLater waits after an aborted batch, longer each time in a row.
+func (w *worker) retryLater(ctx context.Context, b *share.Batch, d *decisions, err error) error {
+	if serr := w.stuck(b, err); serr != nil {
+		return serr
 	}
 	w.opts.Warn(err)
 	if _, ok := errors.AsType[*txn.GuardError](err); ok {
-		w.batch = max(1, w.batch/2)
+		// What was done in time, and half of it for good measure.
+		w.batch = max(1, min(w.batch, int(d.accepted+d.rejected+d.released))/2)
 	}
 	if errors.Is(err, kerr.InvalidRecordState) {
 		w.consumer.Reset()
@@ -237,7 +294,8 @@ func (w *worker) retryLater(ctx context.Context, err error) error {
 	if errors.Is(err, kerr.UnknownMemberID) || errors.Is(err, kerr.StaleMemberEpoch) {
 		w.consumer.ConfirmMembership(ctx)
 	}
-	t := time.NewTimer(minRetryWait << w.aborts)
+	w.aborts++
+	t := time.NewTimer(minRetryWait << min(w.aborts, maxRetryShift))
 	defer t.Stop()
 	select {
 	case <-t.C:
@@ -332,7 +390,9 @@ func commitContext(ctx context.Context) (context.Context, context.CancelFunc) {
 // transform decides each record and produces what it becomes. Acknowledgements
 // are noted before a record is produced: the producer writes to it.
 func (w *worker) transform(ctx context.Context, b *share.Batch, d *decisions) error {
-	tctx, cancel := context.WithDeadline(ctx, w.session.Deadline())
+	guard := w.transformGuard(b)
+	deadline, _ := guard.Deadline()
+	tctx, cancel := context.WithDeadline(ctx, deadline)
 	defer cancel()
 	for _, p := range b.Partitions {
 		for _, r := range p.Records {
@@ -345,7 +405,7 @@ func (w *worker) transform(ctx context.Context, b *share.Batch, d *decisions) er
 			case ctx.Err() != nil:
 				return context.Cause(ctx)
 			case tctx.Err() != nil:
-				return &txn.GuardError{What: "transaction timeout", Late: w.opts.Now().Sub(w.session.Deadline())}
+				return guard.Check(w.opts.Now().Add(1))
 			case w.opts.OnError == Fail:
 				return &RecordError{Topic: p.Topic, Partition: p.Partition, Offset: offset, Err: err}
 			case w.opts.OnError == Reject:
@@ -380,6 +440,16 @@ func (w *worker) apply(ctx context.Context, r *kgo.Record) ([]*kgo.Record, error
 	return w.opts.Transform(ctx, r)
 }
 
+// transformGuard says until when a transform may go on. Locks that are renewed
+// do not bound it.
+func (w *worker) transformGuard(b *share.Batch) txn.Guard {
+	g := txn.Guard{TxnDeadline: w.session.Deadline(), TxnTimeout: w.opts.TxnTimeout}
+	if w.noRenew.Load() {
+		g.LockDeadline, g.LockDuration = b.LockDeadline(), b.LockDuration()
+	}
+	return g
+}
+
 func leaders(b *share.Batch) map[share.TopicPartition]int32 {
 	out := make(map[share.TopicPartition]int32, len(b.Partitions))
 	for _, p := range b.Partitions {
@@ -405,7 +475,9 @@ func (w *worker) committed(ctx context.Context, b *share.Batch, d *decisions) {
 		d.plain.Merge(&d.staged)
 	}
 	w.aborts = 0
-	w.batch = min(w.opts.BatchRecords, w.batch*2)
+	if took := w.opts.TxnTimeout - w.session.Deadline().Sub(w.opts.Now()); took < w.opts.TxnTimeout/4 {
+		w.batch = min(w.opts.BatchRecords, w.batch*2)
+	}
 	c := w.opts.Counts
 	c.Consumed.Add(d.accepted + d.rejected)
 	c.Acknowledged.Add(d.accepted)

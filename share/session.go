@@ -365,16 +365,40 @@ func (c *Consumer) Acknowledge(ctx context.Context, b *Batch, acks *Acknowledgem
 // group does not allow it (share.renew.acknowledge.enable).
 func (c *Consumer) Renew(ctx context.Context, b *Batch) error {
 	sent := c.cfg.Now()
-	err := c.eachLeader(ctx, b, b.All(wire.Renew), func(ctx context.Context, s *session, a *Acknowledgements) error {
-		return s.acknowledgeTaken(ctx, a, true)
-	})
-	if err != nil {
+	if err := c.renew(ctx, b); err != nil {
 		return err
 	}
 	for _, p := range b.Partitions {
 		p.LockDeadline = sent.Add(p.LockDuration)
 	}
 	return nil
+}
+
+// RenewWaiting restarts the acquisition locks of everything that was fetched and
+// that Poll has not returned yet, as Renew does for a batch. A caller that takes
+// long over one batch calls it, so that what waits behind it does not lose its
+// locks, and with each of them a delivery.
+func (c *Consumer) RenewWaiting(ctx context.Context) error {
+	c.mu.Lock()
+	waiting := &Batch{Partitions: slices.Clone(c.ready)}
+	c.mu.Unlock()
+	sent := c.cfg.Now()
+	if err := c.renew(ctx, waiting); err != nil {
+		return err
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, p := range waiting.Partitions {
+		p.LockDeadline = sent.Add(p.LockDuration)
+	}
+	return nil
+}
+
+// renew restarts the locks of everything in b, and leaves its deadlines.
+func (c *Consumer) renew(ctx context.Context, b *Batch) error {
+	return c.eachLeader(ctx, b, b.All(wire.Renew), func(ctx context.Context, s *session, a *Acknowledgements) error {
+		return s.acknowledgeTaken(ctx, a, true)
+	})
 }
 
 // eachLeader splits acks by the leaders of the batch's partitions and calls do

@@ -1,0 +1,170 @@
+package ctp_test
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/kshare/kshare/cluster"
+	"github.com/kshare/kshare/ctp"
+	"github.com/kshare/kshare/sandbox"
+	"github.com/kshare/kshare/wire"
+	"github.com/twmb/franz-go/pkg/kfake"
+	"github.com/twmb/franz-go/pkg/kgo"
+)
+
+// bubble runs a test on a sandbox whose time is that of a synctest bubble: a
+// transform that takes minutes takes none.
+func bubble(t *testing.T, dialect string, do func(e *env), opts ...sandbox.Option) {
+	t.Helper()
+	d, ok := wire.DialectByName(dialect)
+	if !ok {
+		t.Fatalf("no dialect %q", dialect)
+	}
+	synctest.Test(t, func(t *testing.T) {
+		var network kfake.VirtualNetwork
+		opts = append([]sandbox.Option{
+			sandbox.WithDialect(d), sandbox.WithListen(network.Listen), sandbox.WithBasePort(9092),
+			sandbox.WithTopics(sandbox.Topic{Name: "in", Partitions: 6}, sandbox.Topic{Name: "out", Partitions: 3}),
+		}, opts...)
+		e := &env{t: t, dial: network.DialContext, limit: 24 * time.Hour}
+		start := func() {
+			var err error
+			if e.sb, err = sandbox.Start(t.Context(), opts...); err != nil {
+				t.Fatal(err)
+			}
+		}
+		stop := func() {
+			if err := e.sb.Close(); err != nil {
+				t.Errorf("close sandbox: %v", err)
+			}
+		}
+		e.restart = func() { stop(); start() }
+		start()
+		defer stop()
+		var err error
+		if e.cl, err = cluster.Connect(t.Context(), cluster.Config{BootstrapServers: e.sb.Addrs(), Dialer: network.DialContext}); err != nil {
+			t.Fatal(err)
+		}
+		defer e.cl.Close()
+		do(e)
+	})
+}
+
+// takes is a transform that takes a while for each record.
+func takes(d time.Duration) ctp.Transform {
+	return func(ctx context.Context, r *kgo.Record) ([]*kgo.Record, error) {
+		select {
+		case <-time.After(d):
+			return []*kgo.Record{r}, nil
+		case <-ctx.Done():
+			return nil, context.Cause(ctx)
+		}
+	}
+}
+
+// A batch takes longer than an acquisition lock lasts, and others wait behind
+// it: none of them loses its locks, so every record is delivered once.
+func TestRunSlowerThanLocks(t *testing.T) {
+	eachDialect(t, func(t *testing.T, dialect string) {
+		bubble(t, dialect, func(e *env) {
+			const n = 1200
+			e.produce(n, plain)
+			opts := e.options()
+			opts.BatchRecords = 100
+			opts.Transform = takes(400 * time.Millisecond)
+			res := e.run(opts)
+			if res.Consumed != n || res.Aborted != 0 || res.Released != 0 {
+				e.t.Errorf("Run = %+v, want %d consumed, nothing aborted or released", res, n)
+			}
+			wantEachOnce(e.t, e.committed(), n, nil)
+		})
+	})
+}
+
+// Where locks cannot be renewed, records that wait too long come again. The run
+// gives up before the delivery count limit archives any of them unseen.
+func TestRunSlowerThanLocksThatCannotBeRenewed(t *testing.T) {
+	eachDialect(t, func(t *testing.T, dialect string) {
+		bubble(t, dialect, func(e *env) {
+			const n = 1200
+			e.produce(n, plain)
+			if err := e.cl.SetGroupConfig(e.t.Context(), "g", "share.renew.acknowledge.enable", "false"); err != nil {
+				e.t.Fatal(err)
+			}
+			opts := e.options()
+			opts.BatchRecords = 100
+			opts.Transform = takes(400 * time.Millisecond)
+			ctx, cancel := context.WithTimeout(e.t.Context(), e.limit)
+			defer cancel()
+			res, err := ctp.Run(ctx, e.cl, opts)
+			stuck, ok := errors.AsType[*ctp.StuckError](err)
+			if !ok || stuck.Deliveries >= stuck.Limit {
+				e.t.Fatalf("Run = %+v, %v; want it to give up before the delivery count limit", res, err)
+			}
+			opts.BatchRecords = 10
+			if second := e.run(opts); res.Consumed+second.Consumed != n {
+				e.t.Errorf("runs consumed %d and %d, want %d in all", res.Consumed, second.Consumed, n)
+			}
+			wantEachOnce(e.t, e.committed(), n, nil)
+		})
+	})
+}
+
+// A transaction that would take longer than its timeout is made smaller.
+func TestRunSlowerThanTransactions(t *testing.T) {
+	eachDialect(t, func(t *testing.T, dialect string) {
+		bubble(t, dialect, func(e *env) {
+			const n = 500
+			e.produce(n, plain)
+			opts := e.options()
+			opts.TxnTimeout = time.Second
+			opts.Transform = takes(50 * time.Millisecond)
+			res := e.run(opts)
+			if res.Consumed != n || res.Aborted == 0 || res.Aborted > 3 {
+				e.t.Errorf("Run = %+v, want %d consumed after few aborts", res, n)
+			}
+			wantEachOnce(e.t, e.committed(), n, nil)
+
+			e.produce(1, plain)
+			opts.Transform = takes(time.Hour)
+			ctx, cancel := context.WithTimeout(e.t.Context(), e.limit)
+			defer cancel()
+			res, err := ctp.Run(ctx, e.cl, opts)
+			stuck, ok := errors.AsType[*ctp.StuckError](err)
+			if !ok || !strings.Contains(stuck.Hint(), "--txn-timeout") || res.Consumed != 0 {
+				e.t.Errorf("Run = %+v, %v; want it to give up and name --txn-timeout", res, err)
+			}
+		})
+	})
+}
+
+// A cluster that restarts under a run costs the batches that were in flight,
+// one of each leader, and nothing more.
+func TestRunSurvivesARestartOfTheCluster(t *testing.T) {
+	eachDialect(t, func(t *testing.T, dialect string) {
+		bubble(t, dialect, func(e *env) {
+			const n = 900
+			e.produce(n, plain)
+			opts := e.options()
+			opts.BatchRecords = 20
+			restarted := false
+			opts.Transform = func(_ context.Context, r *kgo.Record) ([]*kgo.Record, error) {
+				if string(r.Key) == "450" && !restarted {
+					restarted = true
+					e.restart()
+				}
+				return []*kgo.Record{r}, nil
+			}
+			res := e.run(opts)
+			if res.Consumed != n || res.Aborted == 0 {
+				e.t.Errorf("Run = %+v, want %d consumed, some of it after an abort", res, n)
+			}
+			wantEachOnce(e.t, e.committed(), n, nil)
+			e.wantQuiet()
+		}, sandbox.WithDataDir(t.TempDir()))
+	})
+}
