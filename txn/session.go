@@ -48,7 +48,9 @@ type Session struct {
 	// gate is held while the epoch may change: by Begin, Commit and Abort.
 	gate     sync.Mutex
 	producer *kgo.Client
-	renew    bool // kgo's idea of the epoch is not the coordinator's any more
+	renew    bool                   // kgo's idea of the epoch is not the coordinator's any more
+	reached  sync.Map               // a partition that took records, by topic; of this producer
+	last     atomic.Pointer[string] // the topic that was last put into reached
 
 	// Of the transaction that is open; reset by Begin.
 	open       bool
@@ -133,6 +135,8 @@ func (s *Session) renewProducer(ctx context.Context) error {
 		return s.initError(err)
 	}
 	s.producer, s.producerID, s.epoch, s.renew = p, id, epoch, false
+	s.reached.Clear()
+	s.last.Store(nil)
 	return nil
 }
 
@@ -228,6 +232,11 @@ func (s *Session) Produce(ctx context.Context, r *kgo.Record) {
 
 func (s *Session) delivered(r *kgo.Record, err error) {
 	if err == nil {
+		if last := s.last.Load(); last == nil || *last != r.Topic {
+			topic := r.Topic
+			s.reached.Store(topic, r.Partition)
+			s.last.Store(&topic)
+		}
 		return
 	}
 	s.failed.Add(1)
@@ -279,6 +288,9 @@ func (s *Session) Commit(ctx context.Context, guard Guard) error {
 	var err error
 	switch {
 	case s.produced.Load() > 0:
+		if err := s.awaitTopics(ctx); err != nil {
+			return s.classify(ctx, "commit transaction of", err)
+		}
 		err = s.producer.EndTransaction(ctx, kgo.TryCommit)
 	case registered:
 		err = s.endTxn(ctx, true)
@@ -291,6 +303,26 @@ func (s *Session) Commit(ctx context.Context, guard Guard) error {
 		return nil
 	}
 	return s.commitFailed(ctx, err, staged)
+}
+
+// awaitTopics waits until kgo knows the partitions of all topics that took
+// records. It produces to a new topic a moment before it files its partitions,
+// and EndTransaction goes through the files: a commit in between finds that no
+// partition took part, aborts the transaction, and returns nil.
+func (s *Session) awaitTopics(ctx context.Context) error {
+	var err error
+	s.reached.Range(func(topic, partition any) bool {
+		for try := 0; err == nil; try++ {
+			if leader, _, _ := s.producer.PartitionLeader(topic.(string), partition.(int32)); leader >= 0 {
+				break
+			}
+			if !pause(ctx, try) {
+				err = context.Cause(ctx)
+			}
+		}
+		return err == nil
+	})
+	return err
 }
 
 // commitFailed finds out what became of a commit that was not confirmed. The

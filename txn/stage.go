@@ -65,7 +65,7 @@ func (e *TypeError) Error() string {
 }
 
 const (
-	stageMinBackoff = 20 * time.Millisecond
+	stageMinBackoff = 5 * time.Millisecond
 	stageMaxBackoff = time.Second
 )
 
