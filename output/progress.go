@@ -3,11 +3,9 @@ package output
 import (
 	"fmt"
 	"io"
-	"strconv"
-	"strings"
 	"time"
 
-	"github.com/olekukonko/tablewriter/pkg/twwidth"
+	"github.com/schollz/progressbar/v3"
 )
 
 // Progress shows how far an operation has come. It is used by one goroutine.
@@ -36,7 +34,7 @@ func NewProgress(w io.Writer, o ProgressOptions) Progress {
 	case o.Quiet:
 		return noProgress{}
 	case o.Terminal:
-		return &barProgress{w: w, o: o, started: o.Now()}
+		return &barProgress{w: w, label: o.Label}
 	}
 	if o.Every == 0 {
 		o.Every = 10 * time.Second
@@ -52,53 +50,35 @@ type noProgress struct{}
 func (noProgress) Update(int64, int64, string) {}
 func (noProgress) Close()                      {}
 
-const (
-	barColumns = 20
-	barEvery   = 100 * time.Millisecond // what eyes can follow
-)
-
-// barProgress is a line that is drawn again and again: with a bar, or with a
-// stroke that turns while the total is not known.
+// barProgress is a bar, or a spinner while the total is not known.
 type barProgress struct {
-	w       io.Writer
-	o       ProgressOptions
-	started time.Time
-	drawn   time.Time
-	width   int // of what is on the line
-	turns   int
+	w     io.Writer
+	label string
+	bar   *progressbar.ProgressBar
 }
 
 func (p *barProgress) Update(done, total int64, note string) {
-	now := p.o.Now()
-	if !p.drawn.IsZero() && now.Sub(p.drawn) < barEvery {
-		return
+	if p.bar == nil {
+		p.bar = progressbar.NewOptions64(total,
+			progressbar.OptionSetWriter(p.w),
+			progressbar.OptionShowCount(),
+			progressbar.OptionShowIts(),
+			progressbar.OptionSetWidth(20),
+			progressbar.OptionThrottle(100*time.Millisecond),
+			progressbar.OptionClearOnFinish(),
+		)
 	}
-	p.drawn = now
-	p.draw(p.bar(done, total) + " " + progressText(p.o.Label, note, done, total, now.Sub(p.started)))
-}
-
-func (p *barProgress) bar(done, total int64) string {
-	if total <= 0 {
-		p.turns++
-		return `|/-\`[p.turns%4:][:1]
+	if total != p.bar.GetMax64() && total > 0 {
+		p.bar.ChangeMax64(total)
 	}
-	share := min(max(float64(done)/float64(total), 0), 1)
-	full := int(share * barColumns)
-	return fmt.Sprintf("[%s%s] %3.0f%%", strings.Repeat("#", full), strings.Repeat(" ", barColumns-full), share*100)
-}
-
-// draw replaces what is on the line. Blanks take away what the new line leaves of
-// a longer one: every terminal knows those.
-func (p *barProgress) draw(line string) {
-	width := twwidth.Width(line)
-	fmt.Fprintf(p.w, "\r%s%s", line, strings.Repeat(" ", max(p.width-width, 0)))
-	p.width = width
+	p.bar.Describe(Escape(describe(p.label, note)))
+	// The bar refuses what it cannot draw; there is nobody to tell.
+	_ = p.bar.Set64(done)
 }
 
 func (p *barProgress) Close() {
-	if p.width > 0 {
-		p.draw("")
-		fmt.Fprint(p.w, "\r")
+	if p.bar != nil {
+		_ = p.bar.Clear()
 	}
 }
 
@@ -119,18 +99,18 @@ func (p *lineProgress) Update(done, total int64, note string) {
 		return
 	}
 	p.last = now
-	p.o.Line(progressText(p.o.Label, note, done, total, now.Sub(p.started)))
+	count := fmt.Sprint(done)
+	if total >= 0 {
+		count = fmt.Sprintf("%d of %d", done, total)
+	}
+	p.o.Line(fmt.Sprintf("%s: %s after %s", Escape(describe(p.o.Label, note)), count, Duration(now.Sub(p.started))))
 }
 
 func (*lineProgress) Close() {}
 
-func progressText(label, note string, done, total int64, took time.Duration) string {
-	if note != "" {
-		label += " (" + note + ")"
+func describe(label, note string) string {
+	if note == "" {
+		return label
 	}
-	count := strconv.FormatInt(done, 10)
-	if total >= 0 {
-		count = fmt.Sprintf("%d of %d", done, total)
-	}
-	return fmt.Sprintf("%s: %s after %s", Escape(label), count, Duration(took))
+	return label + " (" + note + ")"
 }

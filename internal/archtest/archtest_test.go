@@ -67,6 +67,7 @@ func usedBy() map[string][]string {
 		"github.com/olekukonko/tablewriter":     {"output"},
 		"github.com/charmbracelet/lipgloss":     {"output"},
 		"github.com/muesli/termenv":             {"output"},
+		"github.com/schollz/progressbar/v3":     {"output"},
 		"go.yaml.in/yaml/v3":                    {"output", "internal/config"},
 		"github.com/itchyny/gojq":               {"ctp"},
 		"golang.org/x/term":                     {"commands"},
