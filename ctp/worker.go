@@ -326,26 +326,79 @@ func (w *worker) transaction(ctx context.Context, b *share.Batch) (*decisions, e
 		return d, err
 	}
 	d.begun = true
+	work := w.transformAndStage
+	if w.opts.Transform == nil {
+		work = w.copyAndStage
+	}
+	if err := work(ctx, b, d); err != nil {
+		return d, err
+	}
+	cctx, cancel := commitContext(ctx)
+	defer cancel()
+	return d, w.session.Commit(cctx, txn.Guard{LockDeadline: b.LockDeadline(), LockDuration: b.LockDuration()})
+}
+
+// copyAndStage produces every record as it is. How each will be acknowledged is
+// known from the start, so that is staged while the records are produced.
+func (w *worker) copyAndStage(ctx context.Context, b *share.Batch, d *decisions) error {
+	for _, p := range b.Partitions {
+		for _, r := range p.Records {
+			d.staged.Add(p.TopicPartition, r.Offset, wire.Accept)
+		}
+		d.accepted += int64(len(p.Records))
+		w.decideGaps(p, d)
+	}
+	staged := make(chan error, 1)
+	go func() { staged <- w.stage(ctx, b, d) }()
+	for _, p := range b.Partitions {
+		for _, r := range p.Records {
+			w.produce(ctx, r, d)
+		}
+	}
+	return <-staged
+}
+
+// transformAndStage transforms and produces, and stages once every record is
+// decided, while the last ones are on their way.
+func (w *worker) transformAndStage(ctx context.Context, b *share.Batch, d *decisions) error {
 	locks := w.keepLocks(ctx, b)
 	err := w.transform(ctx, b, d)
 	locks.stop()
 	if err != nil {
-		return d, err
+		return err
 	}
-	if w.opts.Guarantee == ExactlyOnce {
-		d.sent = true
-		err = w.session.SendShareAcknowledgements(ctx, txn.ShareAcknowledgements{
-			Acknowledgements: &d.staged, Group: w.consumer.GroupMetadata(), Leaders: leaders(b),
-		})
-		if err != nil {
-			return d, err
-		}
-		d.stagedOK = true
+	return w.stage(ctx, b, d)
+}
+
+// stage stages what was decided, unless it is acknowledged after the commit.
+func (w *worker) stage(ctx context.Context, b *share.Batch, d *decisions) error {
+	if w.opts.Guarantee == AtLeastOnce {
+		return nil
 	}
-	cctx, cancel := commitContext(ctx)
-	defer cancel()
-	err = w.session.Commit(cctx, txn.Guard{LockDeadline: b.LockDeadline(), LockDuration: b.LockDuration()})
-	return d, err
+	d.sent = true
+	err := w.session.SendShareAcknowledgements(ctx, txn.ShareAcknowledgements{
+		Acknowledgements: &d.staged, Group: w.consumer.GroupMetadata(), Leaders: leaders(b),
+	})
+	d.stagedOK = err == nil
+	return err
+}
+
+func (w *worker) produce(ctx context.Context, r *kgo.Record, d *decisions) {
+	r.Topic = w.opts.To
+	w.session.Produce(ctx, r)
+	d.produced++
+}
+
+// decideGaps acknowledges acquired offsets that have no record, in the
+// transaction where the dialect has gaps there.
+func (w *worker) decideGaps(p *share.PartitionBatch, d *decisions) {
+	to := &d.plain
+	if w.dialect.Allows(wire.Gap) {
+		to = &d.staged
+	}
+	for _, g := range p.Gaps {
+		to.AddRange(p.TopicPartition, g, wire.Gap)
+	}
 }
 
 // begin begins a transaction. A coordinator that cannot be reached for a moment
@@ -397,7 +450,7 @@ func (w *worker) transform(ctx context.Context, b *share.Batch, d *decisions) er
 	for _, p := range b.Partitions {
 		for _, r := range p.Records {
 			offset := r.Offset
-			out, err := w.apply(tctx, r)
+			out, err := w.opts.Transform(tctx, r)
 			switch {
 			case err == nil:
 				d.staged.Add(p.TopicPartition, offset, wire.Accept)
@@ -416,28 +469,12 @@ func (w *worker) transform(ctx context.Context, b *share.Batch, d *decisions) er
 				d.released++
 			}
 			for _, o := range out {
-				o.Topic = w.opts.To
-				w.session.Produce(ctx, o)
-				d.produced++
+				w.produce(ctx, o, d)
 			}
 		}
-		to := &d.plain
-		if w.dialect.Allows(wire.Gap) {
-			to = &d.staged
-		}
-		for _, g := range p.Gaps {
-			to.AddRange(p.TopicPartition, g, wire.Gap)
-		}
+		w.decideGaps(p, d)
 	}
 	return nil
-}
-
-// apply runs the transform on one record.
-func (w *worker) apply(ctx context.Context, r *kgo.Record) ([]*kgo.Record, error) {
-	if w.opts.Transform == nil {
-		return []*kgo.Record{r}, nil
-	}
-	return w.opts.Transform(ctx, r)
 }
 
 // transformGuard says until when a transform may go on. Locks that are renewed
