@@ -55,7 +55,7 @@ type Client struct {
 }
 
 // Connect opens a connection and waits until a bootstrap server has answered.
-// It may return *DialError, *AuthError, or the context's error.
+// It may return *DialError, *AuthError, *ListenerError, or the context's error.
 func Connect(ctx context.Context, cfg Config) (*Client, error) {
 	if len(cfg.BootstrapServers) == 0 {
 		return nil, &UnsupportedError{What: "a connection", Reason: "no bootstrap server was given"}
@@ -77,16 +77,43 @@ func Connect(ctx context.Context, cfg Config) (*Client, error) {
 		return nil, err
 	}
 	c.kgo = cl
-	pingCtx, cancel := context.WithTimeout(ctx, cfg.DialTimeout)
+	// One server that drops packets must not use up the time of the others.
+	pingCtx, cancel := context.WithTimeout(ctx, cfg.DialTimeout*time.Duration(len(cfg.BootstrapServers)))
 	defer cancel()
 	if err := cl.Ping(pingCtx); err != nil {
-		cl.Close()
+		defer cl.Close()
 		if ctx.Err() != nil {
 			return nil, context.Cause(ctx)
+		}
+		if e := c.controllerListener(pingCtx); e != nil {
+			return nil, e
 		}
 		return nil, classify(err, cfg.BootstrapServers)
 	}
 	return c, nil
+}
+
+// controllerListener returns an error when a bootstrap server is a KRaft
+// controller: it answers ApiVersions, and has no Metadata to offer.
+func (c *Client) controllerListener(ctx context.Context) error {
+	for i, seed := range c.kgo.SeedBrokers() {
+		req := kmsg.NewPtrApiVersionsRequest()
+		req.ClientSoftwareName, req.ClientSoftwareVersion = softwareName, softwareVersion
+		kresp, err := seed.Request(ctx, req)
+		if err != nil {
+			continue
+		}
+		v := newBrokerVersions(kresp.(*kmsg.ApiVersionsResponse))
+		_, metadata := v.Keys[int16(kmsg.Metadata)]
+		_, vote := v.Keys[int16(kmsg.Vote)]
+		if vote && !metadata {
+			return &ListenerError{
+				Addr: c.cfg.BootstrapServers[i], Reason: "is the listener of a KRaft controller, which serves brokers and not clients",
+				Advice: "give the address of a broker",
+			}
+		}
+	}
+	return nil
 }
 
 // Clone opens further connections to the same cluster. A broker serves the
@@ -191,14 +218,15 @@ func (c *Client) RequireTxnShareAcknowledge(ctx context.Context) (wire.Dialect, 
 		return wire.Dialect{}, err
 	}
 	if s.Verdict != Usable {
-		return wire.Dialect{}, s.unsupported()
+		return wire.Dialect{}, s.Unsupported()
 	}
 	return s.Dialect, nil
 }
 
 const whatTxnAcks = "transactional acknowledgement (KIP-1289)"
 
-func (s Support) unsupported() *UnsupportedError {
+// Unsupported returns the verdict as an error that says what to do about it.
+func (s Support) Unsupported() *UnsupportedError {
 	e := &UnsupportedError{What: whatTxnAcks, Reason: s.Verdict.String() + ": " + s.Reason}
 	switch s.Verdict {
 	case NotEnabled:
@@ -236,7 +264,7 @@ func (c *Client) BrokerAllows(ctx context.Context, node int32, d wire.Dialect) e
 	if s.Verdict == Usable && s.Dialect.Name == d.Name {
 		return nil
 	}
-	err := s.unsupported()
+	err := s.Unsupported()
 	err.Reason = fmt.Sprintf("broker %d is %s", node, err.Reason)
 	return err
 }

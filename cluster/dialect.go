@@ -125,6 +125,10 @@ func detectBroker(b BrokerVersions, override string) BrokerSupport {
 		out.Verdict = Usable
 		out.Reason = fmt.Sprintf("dialect %q was asked for, and the broker's numbers allow it", out.Dialect.Name)
 	}
+	if sv := b.Finalized[wire.FeatureShareVersion]; out.Verdict == Usable && sv < out.Dialect.ShareVersion {
+		out.Verdict = NotEnabled
+		out.Reason += fmt.Sprintf(", but share.version is finalized at %d and has to be %d", sv, out.Dialect.ShareVersion)
+	}
 	if tv := b.Finalized[wire.FeatureTransactionVersion]; out.Verdict == Usable && tv < wire.TransactionVersion {
 		out.Verdict = NotEnabled
 		out.Reason = fmt.Sprintf("transaction.version is finalized at %d and has to be %d", tv, wire.TransactionVersion)

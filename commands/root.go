@@ -68,6 +68,7 @@ the kind "error".`,
 	root.SetHelpTemplate(helpTemplate)
 	root.SetHelpCommand(newHelpCmd(root))
 	root.AddCommand(
+		newFeatureCmd(d),
 		newCtpCmd(d, runCtp),
 		newSandboxCmd(d),
 		newDemoCmd(d, runDemo),
