@@ -363,8 +363,11 @@ func isLost(err error) bool {
 	return false
 }
 
-// isFatal reports whether err is an answer of a broker that no retry cures.
+// isFatal reports whether no retry cures err.
 func isFatal(err error) bool {
+	if _, ok := errors.AsType[*cluster.UnsupportedError](err); ok {
+		return true
+	}
 	switch {
 	case errors.Is(err, kerr.GroupAuthorizationFailed), errors.Is(err, kerr.TopicAuthorizationFailed),
 		errors.Is(err, kerr.ClusterAuthorizationFailed), errors.Is(err, kerr.SaslAuthenticationFailed),

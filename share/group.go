@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strconv"
+	"strings"
 	"time"
 
 	"github.com/kshare/kshare/cluster"
@@ -62,9 +64,17 @@ func (c *Consumer) heartbeat(ctx context.Context, epoch int32) (*kmsg.ShareGroup
 	}
 	kresp, err := c.cl.Request(ctx, req)
 	if err != nil {
+		if epoch == joinEpoch {
+			if tooOld := c.tooOld(ctx); tooOld != nil {
+				return nil, tooOld
+			}
+		}
 		return nil, &cluster.Error{Op: c.op("heartbeat to"), Broker: -1, Err: err}
 	}
 	resp := kresp.(*kmsg.ShareGroupHeartbeatResponse)
+	if resp.ErrorCode == kerr.UnsupportedVersion.Code {
+		return nil, notEnabled()
+	}
 	if err := kerr.ErrorForCode(resp.ErrorCode); err != nil {
 		e := &cluster.Error{Op: c.op("heartbeat to"), Broker: -1, Err: err, Advice: heartbeatHints[resp.ErrorCode]}
 		if resp.ErrorMessage != nil {
@@ -81,7 +91,40 @@ func (c *Consumer) heartbeat(ctx context.Context, epoch int32) (*kmsg.ShareGroup
 var heartbeatHints = map[int16]string{
 	kerr.GroupIDNotFound.Code:     "the group ID belongs to a group of another type; choose another --group",
 	kerr.GroupMaxSizeReached.Code: "the group is full (group.share.max.size); stop a member or raise the limit",
-	kerr.UnsupportedVersion.Code:  "share groups are not enabled on this cluster (share.version is 0)",
+}
+
+// whatShareGroups is what cannot be used on a cluster without them.
+const whatShareGroups = "a share group (KIP-932)"
+
+// notEnabled is what a broker that knows share groups means by
+// UNSUPPORTED_VERSION.
+func notEnabled() error {
+	return &cluster.UnsupportedError{
+		What: whatShareGroups, Reason: "share.version is 0",
+		Advice: "finalize a level of share.version",
+	}
+}
+
+// tooOld explains a request that was not sent by the brokers that do not know
+// it, nil when all do: kgo's own error is none that could be told from others.
+func (c *Consumer) tooOld(ctx context.Context) error {
+	brokers, err := c.cl.BrokerVersions(ctx)
+	if err != nil {
+		return nil
+	}
+	var nodes []string
+	for _, b := range brokers {
+		if _, ok := b.Keys[kmsg.ShareGroupHeartbeat.Int16()]; b.Err == nil && !ok {
+			nodes = append(nodes, strconv.Itoa(int(b.NodeID)))
+		}
+	}
+	if len(nodes) == 0 {
+		return nil
+	}
+	return &cluster.UnsupportedError{
+		What: whatShareGroups, Reason: "these brokers do not know it: " + strings.Join(nodes, ", "),
+		Advice: "share groups need Kafka 4.1 or later on all brokers",
+	}
 }
 
 func (c *Consumer) op(verb string) string {

@@ -311,6 +311,9 @@ func (s *session) lookUp(id [16]byte, partition int32) (TopicPartition, bool) {
 }
 
 func (s *session) responseError(verb string, err error, message *string) error {
+	if errors.Is(err, kerr.UnsupportedVersion) {
+		return notEnabled()
+	}
 	e := &cluster.Error{Op: s.c.op(verb), Broker: s.node, Err: err}
 	if message != nil {
 		e.Detail = *message
