@@ -105,6 +105,11 @@ func notEnabled() error {
 	}
 }
 
+func isUnsupported(err error) bool {
+	_, ok := errors.AsType[*cluster.UnsupportedError](err)
+	return ok
+}
+
 // tooOld explains a request that was not sent by the brokers that do not know
 // it, nil when all do: kgo's own error is none that could be told from others.
 func (c *Consumer) tooOld(ctx context.Context) error {
@@ -170,11 +175,13 @@ func (c *Consumer) takeAssignment(ctx context.Context, resp *kmsg.ShareGroupHear
 func (c *Consumer) heartbeatLoop(interval time.Duration) {
 	fails, early := 0, 0
 	for {
-		// A coordinator hands out the assignment one heartbeat after the join;
-		// waiting a whole interval for it would idle every short run.
+		// A coordinator hands out the assignment some heartbeats after the join:
+		// 4.4 waits up to group.share.assignment.interval.ms, and longer where it
+		// has to create the topic of share states. Asking again after a third of
+		// the time so far finds it late by no more than that.
 		wait := interval
 		if len(c.Assigned()) == 0 {
-			wait = min(interval, backoff(early))
+			wait = min(interval, grow(1.33, early))
 			early++
 		} else {
 			early = 0
@@ -225,7 +232,7 @@ func (c *Consumer) leave(ctx context.Context) error {
 		return nil
 	}
 	_, err := c.heartbeat(ctx, leaveEpoch)
-	if errors.Is(err, kerr.UnknownMemberID) || errors.Is(err, kerr.GroupIDNotFound) {
+	if errors.Is(err, kerr.UnknownMemberID) || errors.Is(err, kerr.GroupIDNotFound) || isUnsupported(err) {
 		return nil // gone already, which is what was wanted
 	}
 	return err

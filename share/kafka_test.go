@@ -447,7 +447,9 @@ func TestShareGroupsSwitchedOffOnKafka(t *testing.T) {
 	}
 	_, err = c.Poll(testContext(t), 1)
 	wantUnsupported(t, err, "share.version is 0")
-	t.Log(c.Close(testContext(t)))
+	if err := c.Close(testContext(t)); err != nil {
+		t.Errorf("Close: %v", err)
+	}
 	_, err = share.NewConsumer(testContext(t), k.connect(t), cfg)
 	wantUnsupported(t, err, "share.version is 0")
 }

@@ -503,8 +503,9 @@ func (s *session) close(ctx context.Context) error {
 		return &cluster.Error{Op: s.c.op("close the share session of"), Broker: s.node, Err: err}
 	}
 	resp := kresp.(*kmsg.ShareAcknowledgeResponse)
-	if err := kerr.ErrorForCode(resp.ErrorCode); err != nil && !errors.Is(err, kerr.ShareSessionNotFound) {
-		return s.responseError("close the share session of", err, resp.ErrorMessage)
+	err = kerr.ErrorForCode(resp.ErrorCode)
+	if err == nil || errors.Is(err, kerr.ShareSessionNotFound) || errors.Is(err, kerr.UnsupportedVersion) {
+		return nil // share sessions end when share groups are switched off
 	}
-	return nil
+	return s.responseError("close the share session of", err, resp.ErrorMessage)
 }
