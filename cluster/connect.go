@@ -3,6 +3,7 @@ package cluster
 import (
 	"context"
 	"crypto/tls"
+	"errors"
 	"fmt"
 	"net"
 	"sync"
@@ -77,43 +78,68 @@ func Connect(ctx context.Context, cfg Config) (*Client, error) {
 		return nil, err
 	}
 	c.kgo = cl
-	// One server that drops packets must not use up the time of the others.
-	pingCtx, cancel := context.WithTimeout(ctx, cfg.DialTimeout*time.Duration(len(cfg.BootstrapServers)))
-	defer cancel()
-	if err := cl.Ping(pingCtx); err != nil {
-		defer cl.Close()
-		if ctx.Err() != nil {
-			return nil, context.Cause(ctx)
-		}
-		if e := c.controllerListener(pingCtx); e != nil {
-			return nil, e
-		}
-		return nil, classify(err, cfg.BootstrapServers)
+	if err := c.ping(ctx); err != nil {
+		cl.Close()
+		return nil, err
 	}
 	return c, nil
 }
 
-// controllerListener returns an error when a bootstrap server is a KRaft
-// controller: it answers ApiVersions, and has no Metadata to offer.
-func (c *Client) controllerListener(ctx context.Context) error {
-	for i, seed := range c.kgo.SeedBrokers() {
-		req := kmsg.NewPtrApiVersionsRequest()
-		req.ClientSoftwareName, req.ClientSoftwareVersion = softwareName, softwareVersion
-		kresp, err := seed.Request(ctx, req)
-		if err != nil {
-			continue
+// ping returns when a bootstrap server has answered. They are asked one after
+// the other, and none may use up the time of the others by saying nothing.
+func (c *Client) ping(ctx context.Context) error {
+	seeds := c.kgo.SeedBrokers()
+	var last error
+	for i, seed := range seeds {
+		seedCtx, cancel := limited(ctx, c.cfg.DialTimeout, len(seeds)-i+1)
+		err := c.pingSeed(seedCtx, seed, c.cfg.BootstrapServers[i])
+		cancel()
+		if err == nil {
+			return nil
 		}
-		v := newBrokerVersions(kresp.(*kmsg.ApiVersionsResponse))
-		_, metadata := v.Keys[int16(kmsg.Metadata)]
-		_, vote := v.Keys[int16(kmsg.Vote)]
-		if vote && !metadata {
-			return &ListenerError{
-				Addr: c.cfg.BootstrapServers[i], Reason: "is the listener of a KRaft controller, which serves brokers and not clients",
-				Advice: "give the address of a broker",
-			}
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
+		// What one server says weighs more than the silence of another.
+		if _, silent := errors.AsType[*DialError](last); last == nil || silent {
+			last = err
 		}
 	}
-	return nil
+	return last
+}
+
+func (c *Client) pingSeed(ctx context.Context, seed *kgo.Broker, addr string) error {
+	req := kmsg.NewPtrMetadataRequest()
+	req.Topics = []kmsg.MetadataRequestTopic{}
+	_, err := seed.Request(ctx, req)
+	if err == nil {
+		return nil
+	}
+	if e := controllerListener(ctx, seed, addr); e != nil {
+		return e
+	}
+	return classify(err, c.cfg.BootstrapServers)
+}
+
+// controllerListener returns an error when a server is a KRaft controller: it
+// answers ApiVersions, and has no Metadata to offer.
+func controllerListener(ctx context.Context, seed *kgo.Broker, addr string) error {
+	req := kmsg.NewPtrApiVersionsRequest()
+	req.ClientSoftwareName, req.ClientSoftwareVersion = softwareName, softwareVersion
+	kresp, err := seed.Request(ctx, req)
+	if err != nil {
+		return nil // the caller knows that it does not answer
+	}
+	v := newBrokerVersions(kresp.(*kmsg.ApiVersionsResponse))
+	_, metadata := v.Keys[int16(kmsg.Metadata)]
+	_, vote := v.Keys[int16(kmsg.Vote)]
+	if metadata || !vote {
+		return nil
+	}
+	return &ListenerError{
+		Addr: addr, Reason: "is the listener of a KRaft controller, which serves brokers and not clients",
+		Advice: "give the address of a broker",
+	}
 }
 
 // Clone opens further connections to the same cluster. A broker serves the

@@ -169,6 +169,9 @@ func detectDialect(b BrokerVersions, d wire.Dialect, stock []string) (BrokerSupp
 	case !listed && !advertised:
 		bs.Reason = fmt.Sprintf("dialect %q needs api key %d, which is not advertised", d.Name, d.Key)
 		return bs, false
+	case d.AlwaysAdvertised && !advertised:
+		bs.Reason = fmt.Sprintf("dialect %q always advertises api key %d, which is not here: share.version %d is something else", d.Name, d.Key, d.ShareVersion)
+		return bs, false
 	case listed && supported.Max > d.ShareVersion && meaning != "":
 		bs.Verdict = Ambiguous
 		bs.Reason = fmt.Sprintf("share.version levels up to %d are known here, above the level %d of dialect %q, so api key %d may be %s", supported.Max, d.ShareVersion, d.Name, d.Key, meaning)

@@ -67,6 +67,7 @@ func TestDetect(t *testing.T) {
 		"draft at the level of the dead-letter queue is not enabled":  {[]BrokerVersions{draftBuild(2)}, "", NotEnabled, "draft", "enabled by level 3"},
 		"stock 4.4 has key 93 and share.version 2 for other things":   {[]BrokerVersions{stock44}, "", NotSupported, "", "key 93 is StreamsGroupTopologyDescriptionUpdate"},
 		"an override never turns stock 4.4 into the KIP":              {[]BrokerVersions{stock44}, "kip", NotSupported, "", "dead-letter queues (KIP-1191)"},
+		"a level 3 without key 95 is something else":                  {[]BrokerVersions{with(draftBuild(2), func(b *BrokerVersions) { delete(b.Keys, 95) })}, "", NotSupported, "", "always advertises api key 95"},
 		"stock 4.2 does not know the level":                           {[]BrokerVersions{released(kversion.V4_2_0())}, "", NotSupported, "", "knows levels up to 1"},
 		"stock 4.0 does not know share.version":                       {[]BrokerVersions{released(kversion.V4_0_0())}, "", NotSupported, "", "does not know the feature"},
 		"finalized levels without the key do not make a dialect":      {[]BrokerVersions{with(kipBuild(2, 2), func(b *BrokerVersions) { delete(b.Keys, 93) })}, "", NotSupported, "", "not advertised"},

@@ -111,11 +111,7 @@ func (c *Client) Describe(ctx context.Context) (Description, error) {
 	if meta.ClusterID != nil {
 		d.ClusterID = *meta.ClusterID
 	}
-	limit := askTimeout
-	if deadline, ok := ctx.Deadline(); ok {
-		limit = min(limit, time.Until(deadline)/2) //nolint:forbidigo // a context's deadline is by the real clock
-	}
-	askCtx, cancel := context.WithTimeout(ctx, limit)
+	askCtx, cancel := limited(ctx, askTimeout, 2)
 	defer cancel()
 	var wg sync.WaitGroup
 	for i, b := range meta.Brokers {
@@ -203,10 +199,41 @@ func (c *Client) brokers(ctx context.Context) ([]kmsg.MetadataResponseBroker, er
 func (c *Client) metadata(ctx context.Context) (*kmsg.MetadataResponse, error) {
 	req := kmsg.NewPtrMetadataRequest()
 	req.Topics = []kmsg.MetadataRequestTopic{}
-	resp, err := req.RequestWith(ctx, c.kgo)
+	resp, err := c.requestMetadata(ctx, req)
 	if err != nil {
 		return nil, classify(err, c.cfg.BootstrapServers)
 	}
 	slices.SortFunc(resp.Brokers, func(a, b kmsg.MetadataResponseBroker) int { return cmp.Compare(a.NodeID, b.NodeID) })
 	return resp, nil
+}
+
+// metadataTries is to how many brokers a Metadata request goes before the
+// silence of all of them is believed.
+const metadataTries = 4
+
+// requestMetadata sends a Metadata request. kgo sends each to the next broker
+// that it knows, and one may accept a connection and never answer.
+func (c *Client) requestMetadata(ctx context.Context, req *kmsg.MetadataRequest) (*kmsg.MetadataResponse, error) {
+	var last error
+	for range metadataTries {
+		tryCtx, cancel := limited(ctx, askTimeout, metadataTries)
+		resp, err := req.RequestWith(tryCtx, c.kgo)
+		silent := tryCtx.Err() != nil && ctx.Err() == nil
+		cancel()
+		if !silent {
+			return resp, err
+		}
+		last = err
+	}
+	return nil, last
+}
+
+// limited returns a context that ends after limit, or after a part of what is
+// left of ctx if that is sooner.
+func limited(ctx context.Context, limit time.Duration, part int) (context.Context, context.CancelFunc) {
+	if deadline, ok := ctx.Deadline(); ok {
+		left := time.Until(deadline) //nolint:forbidigo // a context's deadline is by the real clock
+		limit = min(limit, left/time.Duration(part))
+	}
+	return context.WithTimeout(ctx, limit)
 }

@@ -77,6 +77,12 @@ func Start(tb testing.TB, cfg Config) *Cluster {
 		loseAnswer: make(map[int16]bool),
 	}
 	c.learn(tb)
+	// What a broker of the build serves and kfake does not, it shows all the same.
+	cfg.Versions.EachMaxKeyVersion(func(key, version int16) {
+		if !slices.ContainsFunc(c.versions.ApiKeys, func(k kmsg.ApiVersionsResponseApiKey) bool { return k.ApiKey == key }) {
+			Serve(c.versions, key, version)
+		}
+	})
 	cfg.Versions.EachFinalizedFeature(func(name string, level int16) { c.levels[name] = level })
 	fake.Control(c.control)
 	return c
