@@ -2,6 +2,7 @@ package cluster
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 
@@ -66,7 +67,7 @@ func (c *Client) Topics(ctx context.Context, names ...string) (map[string]Topic,
 
 func topicError(name string, err error) error {
 	e := &Error{Op: fmt.Sprintf("describe topic %q", name), Broker: -1, Err: err}
-	if err == kerr.UnknownTopicOrPartition {
+	if errors.Is(err, kerr.UnknownTopicOrPartition) {
 		e.Advice = "create the topic first, or check its name"
 	}
 	return classifyAuth(e)

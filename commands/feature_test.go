@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"flag"
+	"fmt"
 	"os"
 	"path/filepath"
 	"reflect"
@@ -264,7 +265,7 @@ func goldenReport(t *testing.T, shareVersion int16, change func([]cluster.Broker
 	d := cluster.Description{ClusterID: "golden", ControllerID: 0}
 	for i := range int32(3) {
 		b := cluster.BrokerVersions{
-			NodeID: i, Host: "b" + string(rune('0'+i)), Port: 9092, FinalizedEpoch: 42,
+			NodeID: i, Host: fmt.Sprintf("b%d", i), Port: 9092, FinalizedEpoch: 42,
 			Keys: map[int16]cluster.VersionRange{}, Supported: map[string]cluster.VersionRange{}, Finalized: map[string]int16{},
 		}
 		v := kversion.V4_4_0()

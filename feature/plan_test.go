@@ -1,6 +1,7 @@
 package feature
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -168,7 +169,7 @@ func TestMatrix(t *testing.T) {
 	var got []string
 	for _, c := range m.Cells {
 		for _, b := range c.Here {
-			got = append(got, c.Client+" "+string(rune('0'+b))+" "+c.Outcome)
+			got = append(got, fmt.Sprintf("%s %d %s", c.Client, b, c.Outcome))
 		}
 	}
 	want := []string{
