@@ -1,6 +1,7 @@
 package commands
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"flag"
@@ -8,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"reflect"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -256,6 +258,30 @@ func TestFeatureGolden(t *testing.T) {
 			}
 			golden(t, filepath.Join("testdata", "feature_"+name+".golden"), b.String())
 		})
+	}
+}
+
+// Every key of a document is documented.
+func TestFeatureKeysAreDocumented(t *testing.T) {
+	doc, err := os.ReadFile("../docs/json/feature.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	files, err := filepath.Glob("testdata/feature_*.golden")
+	if err != nil || len(files) < 9 {
+		t.Fatalf("goldens %q, %v", files, err)
+	}
+	key := regexp.MustCompile(`(?m)^ +"([a-z_]+)": `)
+	for _, f := range files {
+		b, err := os.ReadFile(f)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, m := range key.FindAllSubmatch(b, -1) {
+			if !bytes.Contains(doc, []byte("`"+string(m[1])+"`")) {
+				t.Errorf("%s has the key %s, which docs/json/feature.md does not", f, m[1])
+			}
+		}
 	}
 }
 

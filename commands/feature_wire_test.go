@@ -335,6 +335,20 @@ func TestFeatureOnStock44(t *testing.T) {
 	}
 }
 
+// On a terminal the name of the feature has to be typed.
+func TestFeatureConsent(t *testing.T) {
+	for typed, code := range map[string]int{"share.version\n": 0, "yes\n": 1, "": 1} {
+		c := fakekafka.Start(t, fakekafka.Config{Brokers: 1})
+		res := cmdtest.Run(t, cmdtest.Setup{TTY: true, Stdin: strings.NewReader(typed)}, "feature", "downgrade", "share.version=1", "-b", c.BootstrapServers()).Want(t, code)
+		if want := `This is to lower share.version from 2 to 1 on cluster fake. Type "share.version" to go on: `; !strings.Contains(res.Stderr, want) {
+			t.Errorf("stderr lacks %q:\n%s", want, res.Stderr)
+		}
+		if changed := c.Level("share.version") == 1; changed != (code == 0) || !changed && len(c.Updates()) > 0 {
+			t.Errorf("after %q the level is %d, with %d requests", typed, c.Level("share.version"), len(c.Updates()))
+		}
+	}
+}
+
 // An answer that is lost after the change was made is no failure.
 func TestFeatureLostAnswer(t *testing.T) {
 	c := fakekafka.Start(t, fakekafka.Config{})
