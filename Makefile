@@ -24,7 +24,7 @@ script: ## Run the end-to-end scripts alone
 	go test ./cmd/kshare -run TestScript
 
 golden: ## Write the golden files anew; read the diff before you commit it
-	go test ./output -update
+	go test ./output ./commands -update
 
 fuzz: ## Fuzz every target for FUZZTIME each
 	.ci/fuzz $(FUZZTIME)

@@ -3,6 +3,7 @@ package cluster
 import (
 	"context"
 	"crypto/tls"
+	"errors"
 	"fmt"
 	"net"
 	"sync"
@@ -55,7 +56,7 @@ type Client struct {
 }
 
 // Connect opens a connection and waits until a bootstrap server has answered.
-// It may return *DialError, *AuthError, or the context's error.
+// It may return *DialError, *AuthError, *ListenerError, or the context's error.
 func Connect(ctx context.Context, cfg Config) (*Client, error) {
 	if len(cfg.BootstrapServers) == 0 {
 		return nil, &UnsupportedError{What: "a connection", Reason: "no bootstrap server was given"}
@@ -77,16 +78,68 @@ func Connect(ctx context.Context, cfg Config) (*Client, error) {
 		return nil, err
 	}
 	c.kgo = cl
-	pingCtx, cancel := context.WithTimeout(ctx, cfg.DialTimeout)
-	defer cancel()
-	if err := cl.Ping(pingCtx); err != nil {
+	if err := c.ping(ctx); err != nil {
 		cl.Close()
-		if ctx.Err() != nil {
-			return nil, context.Cause(ctx)
-		}
-		return nil, classify(err, cfg.BootstrapServers)
+		return nil, err
 	}
 	return c, nil
+}
+
+// ping returns when a bootstrap server has answered. They are asked one after
+// the other, and none may use up the time of the others by saying nothing.
+func (c *Client) ping(ctx context.Context) error {
+	seeds := c.kgo.SeedBrokers()
+	var last error
+	for i, seed := range seeds {
+		seedCtx, cancel := limited(ctx, c.cfg.DialTimeout, len(seeds)-i+1)
+		err := c.pingSeed(seedCtx, seed, c.cfg.BootstrapServers[i])
+		cancel()
+		if err == nil {
+			return nil
+		}
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
+		// What one server says weighs more than the silence of another.
+		if _, silent := errors.AsType[*DialError](last); last == nil || silent {
+			last = err
+		}
+	}
+	return last
+}
+
+func (c *Client) pingSeed(ctx context.Context, seed *kgo.Broker, addr string) error {
+	req := kmsg.NewPtrMetadataRequest()
+	req.Topics = []kmsg.MetadataRequestTopic{}
+	_, err := seed.Request(ctx, req)
+	if err == nil {
+		return nil
+	}
+	if e := controllerListener(ctx, seed, addr); e != nil {
+		return e
+	}
+	return classify(err, c.cfg.BootstrapServers)
+}
+
+// controllerListener returns an error when a server is a KRaft controller: it
+// answers ApiVersions, and has no Metadata to offer.
+func controllerListener(ctx context.Context, seed *kgo.Broker, addr string) error {
+	req := kmsg.NewPtrApiVersionsRequest()
+	req.ClientSoftwareName, req.ClientSoftwareVersion = softwareName, softwareVersion
+	kresp, err := seed.Request(ctx, req)
+	if err != nil {
+		return nil // the caller knows that it does not answer
+	}
+	v := newBrokerVersions(kresp.(*kmsg.ApiVersionsResponse))
+	_, metadata := v.Keys[int16(kmsg.Metadata)]
+	_, vote := v.Keys[int16(kmsg.Vote)]
+	if metadata || !vote {
+		return nil
+	}
+	return &ListenerError{
+		Addr: addr, Reason: "is the listener of a KRaft controller, which serves brokers and not clients",
+		Advice: "give the address of a broker",
+	}
 }
 
 // Clone opens further connections to the same cluster. A broker serves the
@@ -191,14 +244,15 @@ func (c *Client) RequireTxnShareAcknowledge(ctx context.Context) (wire.Dialect, 
 		return wire.Dialect{}, err
 	}
 	if s.Verdict != Usable {
-		return wire.Dialect{}, s.unsupported()
+		return wire.Dialect{}, s.Unsupported()
 	}
 	return s.Dialect, nil
 }
 
 const whatTxnAcks = "transactional acknowledgement (KIP-1289)"
 
-func (s Support) unsupported() *UnsupportedError {
+// Unsupported returns the verdict as an error that says what to do about it.
+func (s Support) Unsupported() *UnsupportedError {
 	e := &UnsupportedError{What: whatTxnAcks, Reason: s.Verdict.String() + ": " + s.Reason}
 	switch s.Verdict {
 	case NotEnabled:
@@ -236,7 +290,7 @@ func (c *Client) BrokerAllows(ctx context.Context, node int32, d wire.Dialect) e
 	if s.Verdict == Usable && s.Dialect.Name == d.Name {
 		return nil
 	}
-	err := s.unsupported()
+	err := s.Unsupported()
 	err.Reason = fmt.Sprintf("broker %d is %s", node, err.Reason)
 	return err
 }

@@ -125,6 +125,10 @@ func detectBroker(b BrokerVersions, override string) BrokerSupport {
 		out.Verdict = Usable
 		out.Reason = fmt.Sprintf("dialect %q was asked for, and the broker's numbers allow it", out.Dialect.Name)
 	}
+	if sv := b.Finalized[wire.FeatureShareVersion]; out.Verdict == Usable && sv < out.Dialect.ShareVersion {
+		out.Verdict = NotEnabled
+		out.Reason += fmt.Sprintf(", but share.version is finalized at %d and has to be %d", sv, out.Dialect.ShareVersion)
+	}
 	if tv := b.Finalized[wire.FeatureTransactionVersion]; out.Verdict == Usable && tv < wire.TransactionVersion {
 		out.Verdict = NotEnabled
 		out.Reason = fmt.Sprintf("transaction.version is finalized at %d and has to be %d", tv, wire.TransactionVersion)
@@ -164,6 +168,9 @@ func detectDialect(b BrokerVersions, d wire.Dialect, stock []string) (BrokerSupp
 		return bs, false
 	case !listed && !advertised:
 		bs.Reason = fmt.Sprintf("dialect %q needs api key %d, which is not advertised", d.Name, d.Key)
+		return bs, false
+	case d.AlwaysAdvertised && !advertised:
+		bs.Reason = fmt.Sprintf("dialect %q always advertises api key %d, which is not here: share.version %d is something else", d.Name, d.Key, d.ShareVersion)
 		return bs, false
 	case listed && supported.Max > d.ShareVersion && meaning != "":
 		bs.Verdict = Ambiguous

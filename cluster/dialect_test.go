@@ -67,6 +67,7 @@ func TestDetect(t *testing.T) {
 		"draft at the level of the dead-letter queue is not enabled":  {[]BrokerVersions{draftBuild(2)}, "", NotEnabled, "draft", "enabled by level 3"},
 		"stock 4.4 has key 93 and share.version 2 for other things":   {[]BrokerVersions{stock44}, "", NotSupported, "", "key 93 is StreamsGroupTopologyDescriptionUpdate"},
 		"an override never turns stock 4.4 into the KIP":              {[]BrokerVersions{stock44}, "kip", NotSupported, "", "dead-letter queues (KIP-1191)"},
+		"a level 3 without key 95 is something else":                  {[]BrokerVersions{with(draftBuild(2), func(b *BrokerVersions) { delete(b.Keys, 95) })}, "", NotSupported, "", "always advertises api key 95"},
 		"stock 4.2 does not know the level":                           {[]BrokerVersions{released(kversion.V4_2_0())}, "", NotSupported, "", "knows levels up to 1"},
 		"stock 4.0 does not know share.version":                       {[]BrokerVersions{released(kversion.V4_0_0())}, "", NotSupported, "", "does not know the feature"},
 		"finalized levels without the key do not make a dialect":      {[]BrokerVersions{with(kipBuild(2, 2), func(b *BrokerVersions) { delete(b.Keys, 93) })}, "", NotSupported, "", "not advertised"},
@@ -78,11 +79,15 @@ func TestDetect(t *testing.T) {
 		"metadata.version 31 is a mark of Kafka 4.4":                  {[]BrokerVersions{with(kipBuild(2, 2), func(b *BrokerVersions) { b.Supported["metadata.version"] = VersionRange{7, 31} })}, "", NotSupported, "", "metadata.version 31"},
 		"key 93 with a level that the KIP does not have is ambiguous": {[]BrokerVersions{with(kipBuild(2, 2), func(b *BrokerVersions) { b.Supported["share.version"] = VersionRange{0, 3} })}, "", Ambiguous, "kip", "may be StreamsGroupTopologyDescriptionUpdate"},
 		"an override settles what is ambiguous":                       {[]BrokerVersions{with(kipBuild(2, 2), func(b *BrokerVersions) { b.Supported["share.version"] = VersionRange{0, 3} })}, "kip", Usable, "kip", "was asked for"},
-		"key 93 without a list of supported levels is ambiguous":      {[]BrokerVersions{with(kipBuild(2, 2), func(b *BrokerVersions) { b.Supported = nil })}, "", Ambiguous, "kip", "does not list the levels"},
-		"brokers of two builds are mixed":                             {[]BrokerVersions{kipBuild(2, 2), released(kversion.V4_2_0())}, "", Mixed, "", "brokers do not agree"},
-		"a silent broker does not change the verdict of the others":   {[]BrokerVersions{silent, kipBuild(2, 2)}, "", Usable, "kip", "api key 93"},
-		"a cluster of silent brokers is unknown":                      {[]BrokerVersions{silent}, "", Unknown, "", "no broker answered"},
-		"no broker at all is unknown":                                 {nil, "", Unknown, "", "no broker answered"},
+		"an override does not stand for a level": {[]BrokerVersions{with(kipBuild(1, 2), func(b *BrokerVersions) {
+			b.Supported["share.version"] = VersionRange{0, 3}
+			b.Keys[93] = VersionRange{}
+		})}, "kip", NotEnabled, "kip", "finalized at 1"},
+		"key 93 without a list of supported levels is ambiguous":    {[]BrokerVersions{with(kipBuild(2, 2), func(b *BrokerVersions) { b.Supported = nil })}, "", Ambiguous, "kip", "does not list the levels"},
+		"brokers of two builds are mixed":                           {[]BrokerVersions{kipBuild(2, 2), released(kversion.V4_2_0())}, "", Mixed, "", "brokers do not agree"},
+		"a silent broker does not change the verdict of the others": {[]BrokerVersions{silent, kipBuild(2, 2)}, "", Usable, "kip", "api key 93"},
+		"a cluster of silent brokers is unknown":                    {[]BrokerVersions{silent}, "", Unknown, "", "no broker answered"},
+		"no broker at all is unknown":                               {nil, "", Unknown, "", "no broker answered"},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {

@@ -2,6 +2,7 @@ package cluster
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"net"
@@ -9,6 +10,7 @@ import (
 	"syscall"
 
 	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kgo"
 )
 
 // Error is a failed operation with what an operator needs to act on it: the
@@ -115,10 +117,25 @@ func classify(err error, addrs []string) error {
 		}
 		return err
 	}
+	if wrongProtocol(err) {
+		return &AuthError{Err: err, Advice: "check security.protocol: client and listener have to agree on TLS and on SASL"}
+	}
 	if _, ok := errors.AsType[*net.OpError](err); ok || errors.Is(err, context.DeadlineExceeded) || errors.Is(err, syscall.ECONNREFUSED) {
 		return &DialError{Addrs: addrs, Err: err}
 	}
 	return err
+}
+
+// wrongProtocol reports whether err is what happens when client and listener do
+// not agree on security.protocol. The last case kgo tells in words alone.
+func wrongProtocol(err error) bool {
+	if _, ok := errors.AsType[*kgo.ErrFirstReadEOF](err); ok {
+		return true
+	}
+	if _, ok := errors.AsType[tls.RecordHeaderError](err); ok {
+		return true
+	}
+	return strings.Contains(err.Error(), "appear to be a tls alert record")
 }
 
 // Classify returns err as an *AuthError when a broker refused the principal,
@@ -152,6 +169,20 @@ func (e *DialError) Unwrap() error { return e.Err }
 func (e *DialError) Hint() string {
 	return "check the address and that the broker runs; if it listens with TLS or SASL, so must the client"
 }
+
+// ListenerError says that an address belongs to something that is no broker's
+// listener for clients.
+type ListenerError struct {
+	Addr   string
+	Reason string // continues the address, such as "is the listener of a KRaft controller"
+	Advice string
+}
+
+// Error reads "address reason".
+func (e *ListenerError) Error() string { return e.Addr + " " + e.Reason }
+
+// Hint returns what to do instead.
+func (e *ListenerError) Hint() string { return e.Advice }
 
 // UnsupportedError says that this cluster cannot do what was asked, and which
 // part is missing.

@@ -47,7 +47,7 @@ func (c *Client) Topics(ctx context.Context, names ...string) (map[string]Topic,
 		t.Topic = kmsg.StringPtr(name)
 		req.Topics = append(req.Topics, t)
 	}
-	resp, err := req.RequestWith(ctx, c.kgo)
+	resp, err := c.requestMetadata(ctx, req)
 	if err != nil {
 		return nil, classify(err, c.cfg.BootstrapServers)
 	}

@@ -1,9 +1,12 @@
 package cluster
 
 import (
+	"cmp"
 	"context"
+	"errors"
 	"slices"
 	"sync"
+	"time"
 
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kmsg"
@@ -36,6 +39,21 @@ type BrokerVersions struct {
 	// Err is why the broker did not answer; the fields above are empty then.
 	Err error
 }
+
+// Description is a cluster as its brokers describe it.
+type Description struct {
+	ClusterID string // "" when the brokers do not say
+	// ControllerID is the node to send requests for the controller to; in a
+	// KRaft cluster any broker, which forwards them. -1 when there is none.
+	ControllerID int32
+	// Brokers are all registered brokers, sorted by node ID. One that is fenced,
+	// registered but not alive, has Err set to [ErrFenced]; brokers before
+	// DescribeCluster v2 (Kafka 4.1) do not tell of those.
+	Brokers []BrokerVersions
+}
+
+// ErrFenced is why a broker that is registered and not alive does not answer.
+var ErrFenced = errors.New("registered, but fenced: it is not running or cannot reach the controller")
 
 // apiVersionsWithZeroMin is the first ApiVersions version that lists features
 // whose minimum level is 0.
@@ -70,25 +88,88 @@ func newBrokerVersions(resp *kmsg.ApiVersionsResponse) BrokerVersions {
 	return v
 }
 
-// BrokerVersions asks every broker in the metadata for its ApiVersions, all at
-// once. The result is sorted by node ID and has one entry for each broker; a
-// broker that does not answer within the context has Err set.
+// askTimeout bounds the wait for the ApiVersions of one broker, so that a silent
+// one does not hide the answers of the others.
+const askTimeout = 5 * time.Second
+
+// BrokerVersions asks every broker for its ApiVersions; see [Client.Describe].
 func (c *Client) BrokerVersions(ctx context.Context) ([]BrokerVersions, error) {
-	brokers, err := c.brokers(ctx)
+	d, err := c.Describe(ctx)
+	return d.Brokers, err
+}
+
+// Describe asks every broker for its ApiVersions, all at once. A broker that
+// does not answer within 5 s, or half of what is left of ctx, has Err set; the
+// call fails only if the brokers cannot be listed. It may return *DialError,
+// *AuthError or *Error.
+func (c *Client) Describe(ctx context.Context) (Description, error) {
+	meta, err := c.metadata(ctx)
 	if err != nil {
-		return nil, err
+		return Description{}, err
 	}
-	out := make([]BrokerVersions, len(brokers))
+	d := Description{ControllerID: meta.ControllerID, Brokers: make([]BrokerVersions, len(meta.Brokers))}
+	if meta.ClusterID != nil {
+		d.ClusterID = *meta.ClusterID
+	}
+	askCtx, cancel := limited(ctx, askTimeout, 2)
+	defer cancel()
 	var wg sync.WaitGroup
-	for i, b := range brokers {
+	for i, b := range meta.Brokers {
 		wg.Go(func() {
-			v, err := c.askVersions(ctx, b.NodeID)
+			v, err := c.askVersions(askCtx, b.NodeID)
 			v.NodeID, v.Host, v.Port, v.Err = b.NodeID, b.Host, b.Port, err
-			out[i] = v
+			d.Brokers[i] = v
 		})
 	}
 	wg.Wait()
-	return out, nil
+	if ctx.Err() != nil {
+		return Description{}, context.Cause(ctx)
+	}
+	fenced, err := c.fencedBrokers(ctx, d.Brokers)
+	if err != nil {
+		return Description{}, err
+	}
+	d.Brokers = append(d.Brokers, fenced...)
+	slices.SortFunc(d.Brokers, func(a, b BrokerVersions) int { return cmp.Compare(a.NodeID, b.NodeID) })
+	return d, nil
+}
+
+// describeClusterFenced is the first DescribeCluster version that can list
+// fenced brokers (KIP-1073).
+const describeClusterFenced = 2
+
+// fencedBrokers returns the registered brokers that Metadata leaves out, from
+// the first of brokers that can tell; none where no broker can.
+func (c *Client) fencedBrokers(ctx context.Context, brokers []BrokerVersions) ([]BrokerVersions, error) {
+	i := slices.IndexFunc(brokers, func(b BrokerVersions) bool {
+		return b.Keys[int16(kmsg.DescribeCluster)].Max >= describeClusterFenced
+	})
+	if i < 0 {
+		return nil, nil
+	}
+	req := kmsg.NewPtrDescribeClusterRequest()
+	req.IncludeFencedBrokers = true
+	node := brokers[i].NodeID
+	op := "list fenced brokers"
+	kresp, err := c.kgo.Broker(int(node)).RetriableRequest(ctx, req)
+	if err != nil {
+		return nil, &Error{Op: op, Broker: node, Err: err}
+	}
+	resp := kresp.(*kmsg.DescribeClusterResponse)
+	if err := kerr.ErrorForCode(resp.ErrorCode); err != nil {
+		e := &Error{Op: op, Broker: node, Err: err}
+		if resp.ErrorMessage != nil {
+			e.Detail = *resp.ErrorMessage
+		}
+		return nil, classifyAuth(e)
+	}
+	var fenced []BrokerVersions
+	for _, b := range resp.Brokers {
+		if b.IsFenced && !slices.ContainsFunc(brokers, func(o BrokerVersions) bool { return o.NodeID == b.NodeID }) {
+			fenced = append(fenced, BrokerVersions{NodeID: b.NodeID, Host: b.Host, Port: b.Port, FinalizedEpoch: -1, Err: ErrFenced})
+		}
+	}
+	return fenced, nil
 }
 
 func (c *Client) askVersions(ctx context.Context, node int32) (BrokerVersions, error) {
@@ -97,22 +178,62 @@ func (c *Client) askVersions(ctx context.Context, node int32) (BrokerVersions, e
 	req.ClientSoftwareName, req.ClientSoftwareVersion = softwareName, softwareVersion
 	kresp, err := c.kgo.Broker(int(node)).RetriableRequest(ctx, req)
 	if err != nil {
-		return BrokerVersions{}, &Error{Op: "read ApiVersions", Broker: node, Err: err}
+		return BrokerVersions{FinalizedEpoch: -1}, &Error{Op: "read ApiVersions", Broker: node, Err: err}
 	}
 	resp := kresp.(*kmsg.ApiVersionsResponse)
 	if err := kerr.ErrorForCode(resp.ErrorCode); err != nil {
-		return BrokerVersions{}, &Error{Op: "read ApiVersions", Broker: node, Err: err}
+		return BrokerVersions{FinalizedEpoch: -1}, &Error{Op: "read ApiVersions", Broker: node, Err: err}
 	}
 	return newBrokerVersions(resp), nil
 }
 
 func (c *Client) brokers(ctx context.Context) ([]kmsg.MetadataResponseBroker, error) {
+	meta, err := c.metadata(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return meta.Brokers, nil
+}
+
+// metadata returns Metadata without topics, its brokers sorted by node ID.
+func (c *Client) metadata(ctx context.Context) (*kmsg.MetadataResponse, error) {
 	req := kmsg.NewPtrMetadataRequest()
 	req.Topics = []kmsg.MetadataRequestTopic{}
-	resp, err := req.RequestWith(ctx, c.kgo)
+	resp, err := c.requestMetadata(ctx, req)
 	if err != nil {
 		return nil, classify(err, c.cfg.BootstrapServers)
 	}
-	slices.SortFunc(resp.Brokers, func(a, b kmsg.MetadataResponseBroker) int { return int(a.NodeID) - int(b.NodeID) })
-	return resp.Brokers, nil
+	slices.SortFunc(resp.Brokers, func(a, b kmsg.MetadataResponseBroker) int { return cmp.Compare(a.NodeID, b.NodeID) })
+	return resp, nil
+}
+
+// metadataTries is to how many brokers a Metadata request goes before the
+// silence of all of them is believed.
+const metadataTries = 4
+
+// requestMetadata sends a Metadata request. kgo sends each to the next broker
+// that it knows, and one may accept a connection and never answer.
+func (c *Client) requestMetadata(ctx context.Context, req *kmsg.MetadataRequest) (*kmsg.MetadataResponse, error) {
+	var last error
+	for range metadataTries {
+		tryCtx, cancel := limited(ctx, askTimeout, metadataTries)
+		resp, err := req.RequestWith(tryCtx, c.kgo)
+		silent := tryCtx.Err() != nil && ctx.Err() == nil
+		cancel()
+		if !silent {
+			return resp, err
+		}
+		last = err
+	}
+	return nil, last
+}
+
+// limited returns a context that ends after limit, or after a part of what is
+// left of ctx if that is sooner.
+func limited(ctx context.Context, limit time.Duration, part int) (context.Context, context.CancelFunc) {
+	if deadline, ok := ctx.Deadline(); ok {
+		left := time.Until(deadline) //nolint:forbidigo // a context's deadline is by the real clock
+		limit = min(limit, left/time.Duration(part))
+	}
+	return context.WithTimeout(ctx, limit)
 }

@@ -12,7 +12,6 @@ import (
 	"github.com/kshare/kshare/ctp"
 	"github.com/kshare/kshare/output"
 	"github.com/kshare/kshare/txn"
-	"github.com/kshare/kshare/wire"
 	"github.com/spf13/cobra"
 )
 
@@ -111,8 +110,8 @@ func (o *ctpOptions) check(changed func(string) bool, topics, loads []string) er
 	case !slices.Contains([]string{"", "read_committed", "read_uncommitted"}, o.IsolationLevel):
 		return usagef("--isolation-level %q: want read_committed or read_uncommitted", o.IsolationLevel)
 	}
-	if _, ok := wire.DialectByName(o.Dialect); o.Dialect != "" && !ok {
-		return usagef("--dialect %q: want %s", o.Dialect, dialectChoice())
+	if err := checkDialect(o.Dialect); err != nil {
+		return err
 	}
 	if o.JQ != "" {
 		transform, err := ctp.JQ(o.JQ)

@@ -13,6 +13,7 @@ import (
 
 	"github.com/kshare/kshare/cluster"
 	"github.com/kshare/kshare/ctp"
+	"github.com/kshare/kshare/feature"
 	"github.com/kshare/kshare/output"
 	"github.com/kshare/kshare/sandbox"
 	"github.com/kshare/kshare/txn"
@@ -85,10 +86,13 @@ func exitRules() []exitRule {
 	return []exitRule{
 		{exitUnknownOutcome, isA[*txn.OutcomeUnknownError](), "records and acknowledgements share the outcome; ask again with the transactional id above before the batch is repeated"},
 		{exitUsage, anyOf(isA[*usageError](), isA[*ctp.OptionError](), isA[*txn.TimeoutRejectedError](),
-			isA[*sandbox.AddressError](), isA[*sandbox.MismatchError]()), ""},
+			isA[*sandbox.AddressError](), isA[*sandbox.MismatchError](),
+			isA[*cluster.ListenerError](), isA[*feature.DirectionError]()), ""},
 		{exitClosedPipe, isAny(syscall.EPIPE, errClosedPipe), ""},
 		{exitInterrupted, isSignal(os.Interrupt), ""},
 		{exitTerminated, isSignal(syscall.SIGTERM), ""},
+		{exitChanged, isAny(errChanged), ""},
+		{exitPartial, anyOf(isA[*feature.PartialError](), isA[*feature.RacedError]()), ""},
 		{exitPartial, isPartial, "the result on stdout lacks what could not be read"},
 		{exitFenced, anyOf(isA[*txn.FencedError](), isAny(
 			kerr.ProducerFenced, kerr.InvalidProducerEpoch, kerr.InvalidProducerIDMapping,
@@ -99,8 +103,9 @@ func exitRules() []exitRule {
 			kerr.TopicAuthorizationFailed, kerr.TransactionalIDAuthorizationFailed,
 			kerr.DelegationTokenAuthDisabled, kerr.SecurityDisabled,
 		)), "check the credentials, and the ACLs of this principal"},
+		{exitRefused, isA[*feature.RefusedError](), ""},
 		{exitUnsupported, anyOf(isA[*cluster.UnsupportedError](), isAny(kerr.UnsupportedVersion)), ""},
-		{exitDeadline, anyOf(isA[*cluster.DialError](), isDeadline), ""},
+		{exitDeadline, anyOf(isA[*cluster.DialError](), isA[*feature.NotConfirmedError](), isDeadline), ""},
 	}
 }
 
@@ -133,6 +138,12 @@ type hinter interface {
 type brokerError interface {
 	error
 	BrokerID() int32
+}
+
+// changeError is an error about a change of features; nil keys are none.
+type changeError interface {
+	error
+	ErrorKeys() *feature.ErrorKeys
 }
 
 func isAny(targets ...error) func(error) bool {
@@ -188,6 +199,10 @@ func isDeadline(err error) bool {
 // errIncomplete ends a command with exitPartial after its result was shown.
 var errIncomplete = errors.New("the result is incomplete")
 
+// errChanged ends a command that has done its work with exitChanged. It is
+// nothing to print.
+var errChanged = errors.New("changed")
+
 // errClosedPipe is what a write to stdout fails with when its reader is gone,
 // on systems without EPIPE as well.
 var errClosedPipe = errors.New("stdout is closed")
@@ -221,18 +236,19 @@ func hintf(err error, format string, args ...any) error {
 
 // errorLine is an error on stderr with -o json.
 type errorLine struct {
-	Kind       string  `json:"kind"`
-	Error      string  `json:"error"`
-	KafkaError *string `json:"kafka_error"`
-	Broker     *int32  `json:"broker"`
-	Hint       *string `json:"hint"`
-	ExitCode   int     `json:"exit_code"`
+	Kind               string  `json:"kind"`
+	Error              string  `json:"error"`
+	KafkaError         *string `json:"kafka_error"`
+	Broker             *int32  `json:"broker"`
+	Hint               *string `json:"hint"`
+	ExitCode           int     `json:"exit_code"`
+	*feature.ErrorKeys         // of a change of features, otherwise absent
 }
 
 // report prints err, if there is anything to print, and returns the exit code.
 func (d *Deps) report(err error) int {
 	code, hint := classify(err)
-	if code == exitDone || code == exitClosedPipe {
+	if code == exitDone || code == exitClosedPipe || code == exitChanged {
 		return code
 	}
 	if d.flags.Output == output.FormatJSON {
@@ -261,6 +277,9 @@ func errorLineOf(err error, code int, hint string) errorLine {
 	}
 	if hint != "" {
 		line.Hint = &hint
+	}
+	if c, ok := errors.AsType[changeError](err); ok {
+		line.ErrorKeys = c.ErrorKeys()
 	}
 	return line
 }

@@ -72,6 +72,7 @@ the kind "error".`,
 	})
 	root.SetHelpCommand(newHelpCmd(root))
 	root.AddCommand(
+		newFeatureCmd(d),
 		newCtpCmd(d, runCtp),
 		newSandboxCmd(d),
 		newDemoCmd(d, runDemo),

@@ -81,6 +81,17 @@ func (d *Deps) Notice(msg string) {
 	}
 }
 
+// Hint prints on stderr what to do next, unless --quiet.
+func (d *Deps) Hint(msg string) {
+	switch {
+	case d.flags.Quiet:
+	case d.flags.Output == output.FormatJSON:
+		d.printLine(noteLine{Kind: "hint", Message: msg})
+	default:
+		d.say(output.NewStyler(d.color(d.StderrTTY)).Render(output.StyleKey, "hint:"), msg)
+	}
+}
+
 // Progress returns a display on stderr for an operation that takes a while.
 func (d *Deps) Progress(label string) output.Progress {
 	o := output.ProgressOptions{

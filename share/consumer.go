@@ -392,9 +392,12 @@ func (c *Consumer) wait(d time.Duration) bool {
 
 // backoff returns the time to wait before try n (from 0): exponential with
 // jitter, from 50 ms to 10 s.
-func backoff(n int) time.Duration {
-	d := time.Duration(float64(minBackoff) * math.Pow(2, float64(min(n, 16))))
-	d = min(d, maxBackoff)
+func backoff(n int) time.Duration { return grow(2, n) }
+
+// grow returns minBackoff times factor to the power of n, at most maxBackoff,
+// less up to half of it.
+func grow(factor float64, n int) time.Duration {
+	d := time.Duration(min(float64(maxBackoff), float64(minBackoff)*math.Pow(factor, float64(n))))
 	return d/2 + mrand.N(d/2+1)
 }
 
@@ -409,9 +412,10 @@ func isAny(err error, targets ...error) bool {
 	return slices.ContainsFunc(targets, func(target error) bool { return errors.Is(err, target) })
 }
 
-// isFatal reports whether err is an answer of a broker that no retry cures.
+// isFatal reports whether no retry cures err.
 func isFatal(err error) bool {
-	return isAny(err, kerr.GroupAuthorizationFailed, kerr.TopicAuthorizationFailed, kerr.ClusterAuthorizationFailed,
+	return isUnsupported(err) || isAny(err,
+		kerr.GroupAuthorizationFailed, kerr.TopicAuthorizationFailed, kerr.ClusterAuthorizationFailed,
 		kerr.SaslAuthenticationFailed, kerr.InvalidRequest, kerr.UnsupportedVersion,
 		kerr.GroupMaxSizeReached, kerr.GroupIDNotFound)
 }

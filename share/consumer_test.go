@@ -113,7 +113,7 @@ func wantNothing(t *testing.T, c *share.Consumer) {
 	}
 }
 
-func acknowledge(t *testing.T, c *share.Consumer, typ wire.AcknowledgeType) func(*share.Batch) {
+func acknowledgeAs(t *testing.T, c *share.Consumer, typ wire.AcknowledgeType) func(*share.Batch) {
 	return func(b *share.Batch) {
 		if err := c.Acknowledge(t.Context(), b, b.All(typ)); err != nil {
 			t.Fatalf("acknowledge as %s: %v", typ, err)
@@ -123,7 +123,7 @@ func acknowledge(t *testing.T, c *share.Consumer, typ wire.AcknowledgeType) func
 
 func TestAcceptedRecordsDoNotComeAgain(t *testing.T) {
 	c := join(t, newCluster(t, 30), nil)
-	got := take(t, c, 30, acknowledge(t, c, wire.Accept))
+	got := take(t, c, 30, acknowledgeAs(t, c, wire.Accept))
 	for key, count := range got {
 		if count != 1 {
 			t.Errorf("record %s was delivered %d times at first", key, count)
@@ -137,9 +137,9 @@ func TestReleasedRecordsComeAgain(t *testing.T) {
 	var held []*share.Batch
 	take(t, c, 10, func(b *share.Batch) { held = append(held, b) })
 	for _, b := range held {
-		acknowledge(t, c, wire.Release)(b)
+		acknowledgeAs(t, c, wire.Release)(b)
 	}
-	for key, count := range take(t, c, 10, acknowledge(t, c, wire.Accept)) {
+	for key, count := range take(t, c, 10, acknowledgeAs(t, c, wire.Accept)) {
 		if count < 2 {
 			t.Errorf("record %s came again with delivery count %d", key, count)
 		}
@@ -149,7 +149,7 @@ func TestReleasedRecordsComeAgain(t *testing.T) {
 
 func TestRejectedRecordsDoNotComeAgain(t *testing.T) {
 	c := join(t, newCluster(t, 10), nil)
-	take(t, c, 10, acknowledge(t, c, wire.Reject))
+	take(t, c, 10, acknowledgeAs(t, c, wire.Reject))
 	wantNothing(t, c)
 }
 
@@ -165,7 +165,7 @@ func TestCloseReleasesToOthers(t *testing.T) {
 		t.Errorf("Poll after Close: %v, want %v", err, share.ErrClosed)
 	}
 	second := join(t, cl, nil)
-	take(t, second, 20, acknowledge(t, second, wire.Accept))
+	take(t, second, 20, acknowledgeAs(t, second, wire.Accept))
 	wantNothing(t, second)
 }
 
@@ -173,7 +173,7 @@ func TestResetReleasesWhatWasFetched(t *testing.T) {
 	c := join(t, newCluster(t, 20), nil)
 	take(t, c, 5, func(*share.Batch) {})
 	c.Reset()
-	take(t, c, 20, acknowledge(t, c, wire.Accept))
+	take(t, c, 20, acknowledgeAs(t, c, wire.Accept))
 	wantNothing(t, c)
 }
 
@@ -190,7 +190,7 @@ func TestRenewMovesTheDeadline(t *testing.T) {
 		if !b.LockDeadline().After(before) {
 			t.Errorf("the deadline %s was not moved from %s", b.LockDeadline(), before)
 		}
-		acknowledge(t, c, wire.Accept)(b)
+		acknowledgeAs(t, c, wire.Accept)(b)
 	})
 	wantNothing(t, c)
 }

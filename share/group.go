@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strconv"
+	"strings"
 	"time"
 
 	"github.com/kshare/kshare/cluster"
@@ -62,9 +64,17 @@ func (c *Consumer) heartbeat(ctx context.Context, epoch int32) (*kmsg.ShareGroup
 	}
 	kresp, err := c.cl.Request(ctx, req)
 	if err != nil {
+		if epoch == joinEpoch {
+			if tooOld := c.tooOld(ctx); tooOld != nil {
+				return nil, tooOld
+			}
+		}
 		return nil, &cluster.Error{Op: c.op("heartbeat to"), Broker: -1, Err: err}
 	}
 	resp := kresp.(*kmsg.ShareGroupHeartbeatResponse)
+	if resp.ErrorCode == kerr.UnsupportedVersion.Code {
+		return nil, notEnabled()
+	}
 	if err := kerr.ErrorForCode(resp.ErrorCode); err != nil {
 		e := &cluster.Error{Op: c.op("heartbeat to"), Broker: -1, Err: err, Advice: heartbeatHint(resp.ErrorCode)}
 		if resp.ErrorMessage != nil {
@@ -86,10 +96,47 @@ func heartbeatHint(code int16) string {
 		return "the group ID belongs to a group of another type; choose another --group"
 	case kerr.GroupMaxSizeReached.Code:
 		return "the group is full (group.share.max.size); stop a member or raise the limit"
-	case kerr.UnsupportedVersion.Code:
-		return "share groups are not enabled on this cluster (share.version is 0)"
 	default:
 		return ""
+	}
+}
+
+// whatShareGroups is what cannot be used on a cluster without them.
+const whatShareGroups = "a share group (KIP-932)"
+
+// notEnabled is what a broker that knows share groups means by
+// UNSUPPORTED_VERSION.
+func notEnabled() error {
+	return &cluster.UnsupportedError{
+		What: whatShareGroups, Reason: "share.version is 0",
+		Advice: "finalize a level of share.version",
+	}
+}
+
+func isUnsupported(err error) bool {
+	_, ok := errors.AsType[*cluster.UnsupportedError](err)
+	return ok
+}
+
+// tooOld explains a request that was not sent by the brokers that do not know
+// it, nil when all do: kgo's own error is none that could be told from others.
+func (c *Consumer) tooOld(ctx context.Context) error {
+	brokers, err := c.cl.BrokerVersions(ctx)
+	if err != nil {
+		return nil
+	}
+	var nodes []string
+	for _, b := range brokers {
+		if _, ok := b.Keys[kmsg.ShareGroupHeartbeat.Int16()]; b.Err == nil && !ok {
+			nodes = append(nodes, strconv.Itoa(int(b.NodeID)))
+		}
+	}
+	if len(nodes) == 0 {
+		return nil
+	}
+	return &cluster.UnsupportedError{
+		What: whatShareGroups, Reason: "these brokers do not know it: " + strings.Join(nodes, ", "),
+		Advice: "share groups need Kafka 4.1 or later on all brokers",
 	}
 }
 
@@ -136,11 +183,13 @@ func (c *Consumer) takeAssignment(ctx context.Context, resp *kmsg.ShareGroupHear
 func (c *Consumer) heartbeatLoop(interval time.Duration) {
 	fails, early := 0, 0
 	for {
-		// A coordinator hands out the assignment one heartbeat after the join;
-		// waiting a whole interval for it would idle every short run.
+		// A coordinator hands out the assignment some heartbeats after the join:
+		// 4.4 waits up to group.share.assignment.interval.ms, and longer where it
+		// has to create the topic of share states. Asking again after a third of
+		// the time so far finds it late by no more than that.
 		wait := interval
 		if len(c.Assigned()) == 0 {
-			wait = min(interval, backoff(early))
+			wait = min(interval, grow(1.33, early))
 			early++
 		} else {
 			early = 0
@@ -213,7 +262,7 @@ func (c *Consumer) leave(ctx context.Context) error {
 		return nil
 	}
 	_, err := c.heartbeat(ctx, leaveEpoch)
-	if errors.Is(err, kerr.UnknownMemberID) || errors.Is(err, kerr.GroupIDNotFound) {
+	if errors.Is(err, kerr.UnknownMemberID) || errors.Is(err, kerr.GroupIDNotFound) || isUnsupported(err) {
 		return nil // gone already, which is what was wanted
 	}
 	return err

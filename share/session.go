@@ -330,6 +330,9 @@ func (s *session) lookUp(id [16]byte, partition int32) (TopicPartition, bool) {
 }
 
 func (s *session) responseError(verb string, err error, message *string) error {
+	if errors.Is(err, kerr.UnsupportedVersion) {
+		return notEnabled()
+	}
 	e := &cluster.Error{Op: s.c.op(verb), Broker: s.node, Err: err}
 	if message != nil {
 		e.Detail = *message
@@ -546,9 +549,10 @@ func (s *session) sendClose(ctx context.Context) error {
 		return &cluster.Error{Op: s.c.op("close the share session of"), Broker: s.node, Err: err}
 	}
 	resp := kresp.(*kmsg.ShareAcknowledgeResponse)
-	if err := kerr.ErrorForCode(resp.ErrorCode); err != nil && !errors.Is(err, kerr.ShareSessionNotFound) {
-		return s.responseError("close the share session of", err, resp.ErrorMessage)
+	err = kerr.ErrorForCode(resp.ErrorCode)
+	if err == nil || errors.Is(err, kerr.ShareSessionNotFound) || errors.Is(err, kerr.UnsupportedVersion) {
+		s.left = false
+		return nil // share sessions end when share groups are switched off
 	}
-	s.left = false
-	return nil
+	return s.responseError("close the share session of", err, resp.ErrorMessage)
 }

@@ -42,6 +42,9 @@ type Dialect struct {
 	ShareVersion    int16             // share.version level that enables the request
 	AfterAbort      RecordState       // state of a staged record after ABORT
 	InvalidTypeCode int16             // partition error for a type that is not allowed
+	// AlwaysAdvertised: brokers advertise Key whatever level is finalized, and
+	// refuse the request below ShareVersion. Others advertise it from there on.
+	AlwaysAdvertised bool
 }
 
 // TransactionVersion is the transaction.version level that every dialect needs
@@ -70,7 +73,7 @@ func Dialects() []Dialect {
 		{
 			Name: "draft", Key: 95, Form: AcknowledgeTypesArray, Layout: ResponseWithMessage,
 			Allowed: []AcknowledgeType{Gap, Accept, Reject}, ShareVersion: 3,
-			AfterAbort: Available, InvalidTypeCode: 42,
+			AfterAbort: Available, InvalidTypeCode: 42, AlwaysAdvertised: true,
 		},
 	}
 }

@@ -104,14 +104,18 @@ func TestScript(t *testing.T) {
 		Setup: func(env *testscript.Env) error {
 			env.Values[envKey{}] = env
 			env.Values[processesKey{}] = map[string]*process{}
+			env.Values[transactionsKey{}] = openTransactions{}
 			examples, err := filepath.Abs("../../examples")
 			env.Setenv("EXAMPLES", examples)
 			return err
 		},
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){
+			"begin":    cmdBegin,
+			"commit":   cmdCommit,
 			"exitcode": cmdExitcode,
 			"sandbox":  cmdSandbox,
 			"signal":   cmdSignal,
+			"stage":    cmdStage,
 			"start":    cmdStart,
 		},
 	})

@@ -49,6 +49,8 @@ func mayImport() map[string][]string {
 		"internal/config":  nil,
 		"internal/cmdtest": {"commands"},
 		"internal/demo":    append([]string{"ctp"}, client...),
+		// Of tests.
+		"internal/fakekafka": nil,
 		// These have tests only, or stand apart.
 		"internal/archtest": nil,
 		"bench":             append([]string{"ctp", "sandbox"}, client...),
@@ -63,7 +65,7 @@ func usedBy() map[string][]string {
 		"github.com/spf13/cobra":                {"commands", "completions", "docs/gen"},
 		"github.com/spf13/pflag":                {"commands"},
 		"github.com/spf13/viper":                {"internal/config"},
-		"github.com/twmb/franz-go/pkg/kfake":    {"sandbox"},
+		"github.com/twmb/franz-go/pkg/kfake":    {"internal/fakekafka", "sandbox"},
 		"github.com/olekukonko/tablewriter":     {"output"},
 		"github.com/charmbracelet/lipgloss":     {"output"},
 		"github.com/muesli/termenv":             {"output"},
@@ -78,7 +80,7 @@ func usedBy() map[string][]string {
 		"github.com/twmb/franz-go/pkg/kerr":     {"bench", "internal/demo", "cluster", "commands", "ctp", "drain", "feature", "inspect", "sandbox", "share", "txn", "verify"},
 		"github.com/twmb/franz-go/pkg/kbin":     {"cluster", "sandbox", "wire"},
 		"github.com/twmb/franz-go/pkg/sasl":     {"cluster"},
-		"github.com/twmb/franz-go/pkg/kversion": {"cluster", "sandbox"},
+		"github.com/twmb/franz-go/pkg/kversion": {"cluster", "feature", "internal/fakekafka", "sandbox"},
 	}
 }
 
@@ -92,7 +94,7 @@ func mayUse() map[string][]string {
 		"os.Stdout":     process,
 		"os.Stderr":     process,
 		"os.Args":       process,
-		"kgo.NewClient": {"bench/main.go", "cluster/connect.go", "sandbox/backend_client.go"},
+		"kgo.NewClient": {"bench/main.go", "cluster/connect.go", "internal/fakekafka/cluster.go", "sandbox/backend_client.go"},
 	}
 }
 

@@ -1,0 +1,96 @@
+package cluster_test
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/kshare/kshare/cluster"
+	"github.com/kshare/kshare/internal/fakekafka"
+	"github.com/twmb/franz-go/pkg/kmsg"
+)
+
+func connect(t *testing.T, servers ...string) (*cluster.Client, error) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	cl, err := cluster.Connect(ctx, cluster.Config{BootstrapServers: servers, DialTimeout: 500 * time.Millisecond})
+	if err == nil {
+		t.Cleanup(cl.Close)
+	}
+	return cl, err
+}
+
+// A bootstrap server that accepts connections and says nothing, and one that is
+// not there, do not hide the next one.
+func TestConnectPassesOverSilence(t *testing.T) {
+	k := fakekafka.Start(t, fakekafka.Config{})
+	k.Silence(0)
+	for name, first := range map[string]string{"silent": k.Addr(0), "not there": "127.0.0.1:1"} {
+		cl, err := connect(t, first, k.Addr(1))
+		if err != nil {
+			t.Errorf("%s: %v", name, err)
+			continue
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
+		defer cancel()
+		d, err := cl.Describe(ctx)
+		if err != nil {
+			t.Errorf("%s: Describe: %v", name, err)
+			continue
+		}
+		var answered []int32
+		for _, b := range d.Brokers {
+			if b.Err == nil {
+				answered = append(answered, b.NodeID)
+			}
+		}
+		if !slices.Equal(answered, []int32{1, 2}) || d.ClusterID != "fake" {
+			t.Errorf("%s: cluster %q, brokers %v answered, want 1 and 2 of fake", name, d.ClusterID, answered)
+		}
+	}
+}
+
+func TestConnectFails(t *testing.T) {
+	k := fakekafka.Start(t, fakekafka.Config{Brokers: 1})
+	k.Silence(0)
+	for name, servers := range map[string][]string{"silent": {k.Addr(0)}, "not there": {"127.0.0.1:1"}} {
+		_, err := connect(t, servers...)
+		if _, ok := errors.AsType[*cluster.DialError](err); !ok || !strings.Contains(err.Error(), servers[0]) {
+			t.Errorf("%s: Connect = %v, want a *DialError with the address", name, err)
+		}
+	}
+	// What one server says weighs more than the silence of another.
+	c := fakekafka.Start(t, fakekafka.Config{Brokers: 1})
+	c.ChangeVersions(0, func(r *kmsg.ApiVersionsResponse) {
+		fakekafka.Serve(r, int16(kmsg.Metadata), -1)
+		fakekafka.Serve(r, int16(kmsg.Vote), 2)
+	})
+	for _, servers := range [][]string{{"127.0.0.1:1", c.Addr(0)}, {c.Addr(0), "127.0.0.1:1"}} {
+		_, err := connect(t, servers...)
+		if e, ok := errors.AsType[*cluster.ListenerError](err); !ok || e.Addr != c.Addr(0) || e.Hint() == "" {
+			t.Errorf("Connect(%v) = %v, want a *ListenerError about the controller", servers, err)
+		}
+	}
+}
+
+// Brokers that Metadata leaves out are listed by DescribeCluster, where it can.
+func TestDescribeFenced(t *testing.T) {
+	k := fakekafka.Start(t, fakekafka.Config{Brokers: 2})
+	k.AddFenced(5)
+	cl, err := connect(t, k.Addr(0))
+	if err != nil {
+		t.Fatal(err)
+	}
+	d, err := cl.Describe(t.Context())
+	if err != nil || len(d.Brokers) != 3 || d.Brokers[2].NodeID != 5 || !errors.Is(d.Brokers[2].Err, cluster.ErrFenced) {
+		t.Fatalf("Describe = %+v, %v, want broker 5 fenced", d, err)
+	}
+	k.ChangeVersions(-1, func(r *kmsg.ApiVersionsResponse) { fakekafka.Serve(r, int16(kmsg.DescribeCluster), 1) })
+	if d, err = cl.Describe(t.Context()); err != nil || len(d.Brokers) != 2 {
+		t.Errorf("Describe = %+v, %v, want what Metadata lists", d, err)
+	}
+}
