@@ -295,6 +295,16 @@ func (c *Client) BrokerAllows(ctx context.Context, node int32, d wire.Dialect) e
 	return err
 }
 
+// ForgetBrokers drops what is remembered of every broker's ApiVersions, after
+// connections broke. The next [Client.BrokerAllows] asks again: a broker that
+// was restarted may be another build, and a connection that is no more is found
+// out by a request that may be sent twice.
+func (c *Client) ForgetBrokers() {
+	c.mu.Lock()
+	clear(c.versions)
+	c.mu.Unlock()
+}
+
 // ForgetBroker drops what is remembered of a broker's ApiVersions, after it
 // answered that it does not know a request that it advertised.
 func (c *Client) ForgetBroker(node int32) {

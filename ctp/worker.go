@@ -284,25 +284,28 @@ func (w *worker) retryLater(ctx context.Context, b *share.Batch, d *decisions, e
 		return serr
 	}
 	w.opts.Warn(err)
-	if _, ok := errors.AsType[*txn.GuardError](err); ok {
-		// What was done in time, and half of it for good measure.
-		w.batch = max(1, min(w.batch, int(d.accepted+d.rejected+d.released))/2)
-	}
-	if errors.Is(err, kerr.InvalidRecordState) {
-		w.consumer.Reset()
-	}
-	if errors.Is(err, kerr.UnknownMemberID) || errors.Is(err, kerr.StaleMemberEpoch) {
-		w.consumer.ConfirmMembership(ctx)
-	}
 	w.aborts++
 	t := time.NewTimer(minRetryWait << min(w.aborts, maxRetryShift))
 	defer t.Stop()
 	select {
 	case <-t.C:
-		return nil
 	case <-ctx.Done():
 		return context.Cause(ctx)
 	}
+	if _, ok := errors.AsType[*txn.GuardError](err); ok {
+		// What was done in time, and half of it for good measure.
+		w.batch = max(1, min(w.batch, int(d.accepted+d.rejected+d.released))/2)
+		return nil
+	}
+	if errors.Is(err, kerr.InvalidRecordState) {
+		w.consumer.Reset()
+	}
+	if _, ok := errors.AsType[*kerr.Error](err); !ok {
+		w.cl.ForgetBrokers() // no broker said this: connections broke
+	}
+	// A broker that was restarted may have forgotten the member.
+	w.consumer.ConfirmMembership(ctx)
+	return nil
 }
 
 // decisions is what was decided about the records of a batch.
