@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"math"
 	mrand "math/rand/v2"
+	"slices"
 	"sync"
 	"time"
 
@@ -254,6 +255,20 @@ func (c *Consumer) takeReady(n int) *Batch {
 	c.ready = append(c.ready[:0], c.ready[i:]...)
 	c.notify() // fetchers may go on
 	return b
+}
+
+// dropReady drops what Poll has not handed out yet, of which its leader will not
+// take an acknowledgement any more. Fetches count what is left of them, and would
+// wait for Poll to take it. Called with mu held.
+func (c *Consumer) dropReady(lost func(*PartitionBatch) bool) {
+	c.ready = slices.DeleteFunc(c.ready, func(p *PartitionBatch) bool {
+		if !lost(p) {
+			return false
+		}
+		p.fetch.left--
+		return true
+	})
+	c.notify()
 }
 
 // EmptyFetches counts the fetches since the last one that acquired something,

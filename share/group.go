@@ -220,11 +220,10 @@ func (c *Consumer) dropAssignment() {
 	defer c.mu.Unlock()
 	c.memberEpoch = joinEpoch
 	c.assigned = make(map[TopicPartition]bool)
-	c.ready = nil
 	for _, s := range c.sessions {
 		s.reset()
 	}
-	c.notify()
+	c.dropReady(func(*PartitionBatch) bool { return true })
 }
 
 func (c *Consumer) leave(ctx context.Context) error {
