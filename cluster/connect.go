@@ -91,7 +91,7 @@ func (c *Client) ping(ctx context.Context) error {
 	seeds := c.kgo.SeedBrokers()
 	var last error
 	for i, seed := range seeds {
-		seedCtx, cancel := limited(ctx, c.cfg.DialTimeout, len(seeds)-i+1)
+		seedCtx, cancel := limited(ctx, c.cfg.DialTimeout, len(seeds)-i)
 		err := c.pingSeed(seedCtx, seed, c.cfg.BootstrapServers[i])
 		cancel()
 		if err == nil {

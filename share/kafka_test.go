@@ -25,12 +25,16 @@ func onKafka(t *testing.T, test func(*testing.T, *kafka)) {
 	t.Helper()
 	for _, version := range []string{kafkatest.Kafka44, kafkatest.Kafka42} {
 		t.Run(version, func(t *testing.T) {
-			test(t, newKafka(t, kafkatest.Shared(t, kafkatest.Config{
-				Version: version,
-				// Locks that end within a test.
-				Props: map[string]string{"group.share.min.record.lock.duration.ms": "1000"},
-			})))
+			test(t, newKafka(t, kafkatest.Shared(t, sharedConfig(version))))
 		})
+	}
+}
+
+// sharedConfig is a cluster whose locks may end within a test.
+func sharedConfig(version string) kafkatest.Config {
+	return kafkatest.Config{
+		Version: version,
+		Props:   map[string]string{"group.share.min.record.lock.duration.ms": "1000"},
 	}
 }
 
@@ -177,6 +181,7 @@ func (k *kafka) wantLag(t *testing.T, want int64) {
 	}
 }
 
+// lag is -1 when the broker does not know, as before the first acknowledgement.
 func (k *kafka) lag(t *testing.T) int64 {
 	t.Helper()
 	req := kmsg.NewPtrDescribeShareGroupOffsetsRequest()
@@ -190,6 +195,9 @@ func (k *kafka) lag(t *testing.T) int64 {
 	var lag int64
 	for _, topic := range resp.Groups[0].Topics {
 		for _, p := range topic.Partitions {
+			if p.Lag < 0 {
+				return -1
+			}
 			lag += p.Lag
 		}
 	}
@@ -411,10 +419,16 @@ func TestBrokerRestartOnKafka(t *testing.T) {
 	work(n * 2 / 3)
 	c.StartNode(t, 2)
 	work(n)
-	for k.lag(t) != 0 { // records whose acknowledgement was lost
-		b := poll(t, m, 100)
-		acknowledge(t, m, b, wire.Accept)
+	// Some are left whose acknowledgement was lost.
+	for k.lag(t) != 0 {
+		ctx, cancel := context.WithTimeout(testContext(t), time.Second)
+		b, err := m.Poll(ctx, 100)
+		cancel()
+		if err == nil {
+			acknowledge(t, m, b, wire.Accept)
+		}
 	}
+	k.wantLag(t, 0)
 }
 
 func wantUnsupported(t *testing.T, err error, reason string) {
@@ -452,4 +466,62 @@ func TestShareGroupsSwitchedOffOnKafka(t *testing.T) {
 	}
 	_, err = share.NewConsumer(testContext(t), k.connect(t), cfg)
 	wantUnsupported(t, err, "share.version is 0")
+}
+
+// A member has fetched more than it has polled when it loses the session.
+func TestLostSessionOnKafka(t *testing.T) {
+	const n = 10
+	drop := func(error) {}
+	// begin holds 4 of the records and has the others in store.
+	begin := func(t *testing.T, k *kafka) (*share.Consumer, *share.Batch) {
+		t.Helper()
+		k.create(t, 1)
+		// A broker does not release what a member holds when it opens a session
+		// anew: only the locks end it.
+		k.fromEarliest(t, "share.record.lock.duration.ms", "1000")
+		k.produce(t, n)
+		c := k.member(t, share.Config{Warn: drop, Lost: drop})
+		b := poll(t, c, 4)
+		if b.Len() != 4 {
+			t.Fatalf("Poll(4) returned %d records", b.Len())
+		}
+		return c, b
+	}
+	finish := func(t *testing.T, k *kafka, c *share.Consumer) {
+		t.Helper()
+		seen := make(map[string]bool)
+		for len(seen) < n {
+			b := poll(t, c, n)
+			for o := range offsets(b) {
+				seen[o] = true
+			}
+			acknowledge(t, c, b, wire.Accept)
+		}
+		k.wantLag(t, 0)
+	}
+	t.Run("by a restart of the broker", func(t *testing.T) {
+		k := newKafka(t, kafkatest.Start(t, sharedConfig(kafkatest.Kafka44)))
+		c, held := begin(t, k)
+		k.StopNode(t, 1)
+		k.StartNode(t, 1)
+		if err := c.Acknowledge(testContext(t), held, held.All(wire.Accept)); err == nil {
+			t.Error("acknowledged in a session that ended with its connection")
+		}
+		finish(t, k, c)
+	})
+	t.Run("by removal from the group", func(t *testing.T) {
+		k := newKafka(t, kafkatest.Shared(t, sharedConfig(kafkatest.Kafka44)))
+		c, _ := begin(t, k)
+		leave := kmsg.NewPtrShareGroupHeartbeatRequest()
+		leave.GroupID, leave.MemberID, leave.MemberEpoch = k.group, c.GroupMetadata().MemberID, -1
+		if _, err := leave.RequestWith(testContext(t), k.Client(t)); err != nil {
+			t.Fatal(err)
+		}
+		for ctx := testContext(t); len(c.Assigned()) > 0; {
+			if ctx.Err() != nil {
+				t.Fatal("the member does not learn that it was removed")
+			}
+		}
+		finish(t, k, c)
+	})
 }

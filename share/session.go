@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"math"
-	"slices"
 	"time"
 
 	"github.com/kshare/kshare/cluster"
@@ -495,11 +494,20 @@ func (s *session) acknowledgeErrors(resp *kmsg.ShareAcknowledgeResponse) error {
 			}
 			errs = append(errs, s.partitionError("acknowledge for", tp, err, rp.ErrorMessage))
 			if needsLeader(err) {
-				s.c.lookAgain()
+				s.moved(tp)
 			}
 		}
 	}
 	return errors.Join(errs...)
+}
+
+// moved is called when this leader does not lead a partition any more. What it
+// handed out of it will be handed out again.
+func (s *session) moved(tp TopicPartition) {
+	s.c.mu.Lock()
+	s.c.dropReady(func(p *PartitionBatch) bool { return p.fetch.session == s && p.TopicPartition == tp })
+	s.c.mu.Unlock()
+	s.c.lookAgain()
 }
 
 func addAcknowledgements(req *kmsg.ShareAcknowledgeRequest, acks *Acknowledgements) error {

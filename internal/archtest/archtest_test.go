@@ -51,6 +51,7 @@ func mayImport() map[string][]string {
 		"internal/demo":    append([]string{"ctp"}, client...),
 		// Of tests.
 		"internal/fakekafka": nil,
+		"internal/kafkatest": nil,
 		// These have tests only, or stand apart.
 		"internal/archtest": nil,
 		"bench":             append([]string{"ctp", "sandbox"}, client...),
@@ -75,11 +76,11 @@ func usedBy() map[string][]string {
 		"golang.org/x/term":                     {"commands"},
 		"github.com/rogpeppe/go-internal":       nil, // tests only
 		"github.com/twmb/franz-go/pkg/kadm":     {"cluster", "commands", "ctp", "drain", "feature", "inspect", "sandbox", "share", "txn", "verify"},
-		"github.com/twmb/franz-go/pkg/kgo":      {"bench", "internal/demo", "cluster", "ctp", "drain", "feature", "inspect", "sandbox", "share", "txn", "verify"},
-		"github.com/twmb/franz-go/pkg/kmsg":     {"bench", "internal/demo", "cluster", "ctp", "drain", "feature", "inspect", "sandbox", "share", "txn", "verify", "wire"},
-		"github.com/twmb/franz-go/pkg/kerr":     {"bench", "internal/demo", "cluster", "commands", "ctp", "drain", "feature", "inspect", "sandbox", "share", "txn", "verify"},
+		"github.com/twmb/franz-go/pkg/kgo":      {"bench", "internal/demo", "internal/fakekafka", "internal/kafkatest", "cluster", "ctp", "drain", "feature", "inspect", "sandbox", "share", "txn", "verify"},
+		"github.com/twmb/franz-go/pkg/kmsg":     {"bench", "internal/demo", "internal/fakekafka", "internal/kafkatest", "cluster", "ctp", "drain", "feature", "inspect", "sandbox", "share", "txn", "verify", "wire"},
+		"github.com/twmb/franz-go/pkg/kerr":     {"bench", "internal/demo", "internal/kafkatest", "cluster", "commands", "ctp", "drain", "feature", "inspect", "sandbox", "share", "txn", "verify"},
 		"github.com/twmb/franz-go/pkg/kbin":     {"cluster", "sandbox", "wire"},
-		"github.com/twmb/franz-go/pkg/sasl":     {"cluster"},
+		"github.com/twmb/franz-go/pkg/sasl":     {"cluster", "internal/kafkatest"},
 		"github.com/twmb/franz-go/pkg/kversion": {"cluster", "feature", "internal/fakekafka", "sandbox"},
 	}
 }
@@ -94,7 +95,7 @@ func mayUse() map[string][]string {
 		"os.Stdout":     process,
 		"os.Stderr":     process,
 		"os.Args":       process,
-		"kgo.NewClient": {"bench/main.go", "cluster/connect.go", "internal/fakekafka/cluster.go", "sandbox/backend_client.go"},
+		"kgo.NewClient": {"bench/main.go", "cluster/connect.go", "internal/fakekafka/cluster.go", "internal/kafkatest/cluster.go", "sandbox/backend_client.go"},
 	}
 }
 

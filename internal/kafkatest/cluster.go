@@ -214,6 +214,8 @@ appender.console.layout.type=PatternLayout
 appender.console.layout.pattern=%%d{HH:mm:ss.SSS} %%p %%m (%%c{1})%%n%%throwable
 rootLogger.level=%s
 rootLogger.appenderRef.console.ref=console
+logger.config.name=org.apache.kafka.common.config.AbstractConfig
+logger.config.level=warn
 `
 
 func (c *Cluster) nodeLog() string { return filepath.Join(c.dir, "log4j2-node.properties") }
@@ -461,10 +463,16 @@ func (c *Cluster) node(tb testing.TB, id int32) *node {
 }
 
 // Client returns a client that ends with the test, as [Admin] where there are
-// users. opts win over what connects it.
+// users.
 func (c *Cluster) Client(tb testing.TB, opts ...kgo.Opt) *kgo.Client {
 	tb.Helper()
-	cl, err := kgo.NewClient(append(c.Opts(Admin, Plain), opts...)...)
+	return c.ClientAs(tb, Admin, Plain, opts...)
+}
+
+// ClientAs is [Cluster.Client] as another user.
+func (c *Cluster) ClientAs(tb testing.TB, u User, m Mechanism, opts ...kgo.Opt) *kgo.Client {
+	tb.Helper()
+	cl, err := kgo.NewClient(append(c.Opts(u, m), opts...)...)
 	if err != nil {
 		tb.Fatal(err)
 	}
@@ -600,7 +608,10 @@ func (c *Cluster) logTails() string {
 			continue // never started
 		}
 		lines := strings.Split(strings.TrimRight(string(log), "\n"), "\n")
-		fmt.Fprintf(&b, "--- the last of %d lines of %s\n%s\n", len(lines), n.log(), strings.Join(lines[max(0, len(lines)-tailLines):], "\n"))
+		fmt.Fprintf(&b, "--- the last of %d lines of %s\n", len(lines), n.log())
+		for _, l := range lines[max(0, len(lines)-tailLines):] {
+			fmt.Fprintf(&b, "%.300s\n", l)
+		}
 	}
 	return b.String()
 }
