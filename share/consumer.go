@@ -305,6 +305,13 @@ func (c *Consumer) takeReady(n int) *Batch {
 	return b
 }
 
+// dropReady drops what Poll has not handed out yet, of which its leader will not
+// take an acknowledgement any more. Called with mu held.
+func (c *Consumer) dropReady(lost func(*PartitionBatch) bool) {
+	c.ready = slices.DeleteFunc(c.ready, lost)
+	c.notify()
+}
+
 // EmptyFetches counts the fetches since the last one that acquired something,
 // over all leaders. It tells an idle group from one that was not asked yet.
 func (c *Consumer) EmptyFetches() int64 {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 	"time"
 
 	"github.com/kshare/kshare/cluster"
@@ -103,8 +104,7 @@ func (s *session) abandon(err error) {
 	c := s.c
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.ready = slices.DeleteFunc(c.ready, func(p *PartitionBatch) bool { return p.session == s })
-	c.notify()
+	c.dropReady(func(p *PartitionBatch) bool { return p.session == s })
 }
 
 // fetchLoop fetches whenever Poll has taken all of the fetch before.
@@ -505,7 +505,7 @@ func (s *session) acknowledgeErrors(resp *kmsg.ShareAcknowledgeResponse) error {
 // handed out of it will be handed out again.
 func (s *session) moved(tp TopicPartition) {
 	s.c.mu.Lock()
-	s.c.dropReady(func(p *PartitionBatch) bool { return p.fetch.session == s && p.TopicPartition == tp })
+	s.c.dropReady(func(p *PartitionBatch) bool { return p.session == s && p.TopicPartition == tp })
 	s.c.mu.Unlock()
 	s.c.lookAgain()
 }
