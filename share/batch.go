@@ -1,6 +1,7 @@
 package share
 
 import (
+	"errors"
 	"slices"
 	"time"
 
@@ -231,10 +232,14 @@ func (p *PartitionBatch) take(n int) (part, rest *PartitionBatch) {
 // needsLeader reports whether a code of a fetch or acknowledge partition is cured
 // by looking up the leader again.
 func needsLeader(err error) bool {
-	switch err {
-	case kerr.NotLeaderForPartition, kerr.FencedLeaderEpoch, kerr.LeaderNotAvailable,
-		kerr.UnknownTopicOrPartition, kerr.UnknownTopicID, kerr.UnknownLeaderEpoch, kerr.CoordinatorNotAvailable, kerr.CoordinatorLoadInProgress, kerr.NotCoordinator:
-		return true
+	for _, moved := range []error{
+		kerr.NotLeaderForPartition, kerr.FencedLeaderEpoch, kerr.LeaderNotAvailable,
+		kerr.UnknownTopicOrPartition, kerr.UnknownTopicID, kerr.UnknownLeaderEpoch,
+		kerr.CoordinatorNotAvailable, kerr.CoordinatorLoadInProgress, kerr.NotCoordinator,
+	} {
+		if errors.Is(err, moved) {
+			return true
+		}
 	}
 	return false
 }

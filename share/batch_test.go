@@ -88,15 +88,21 @@ func TestTake(t *testing.T) {
 		n          int
 		head, tail part
 	}{
-		"the gap before the next record comes along": {2,
+		"the gap before the next record comes along": {
+			2,
 			part{[]int64{0, 1}, acquired(0, 2), []Range{{2, 2}}},
-			part{[]int64{3, 8, 9}, acquired(3, 4, 8, 10), []Range{{4, 4}, {10, 10}}}},
-		"a cut between ranges": {3,
+			part{[]int64{3, 8, 9}, acquired(3, 4, 8, 10), []Range{{4, 4}, {10, 10}}},
+		},
+		"a cut between ranges": {
+			3,
 			part{[]int64{0, 1, 3}, acquired(0, 4), []Range{{2, 2}, {4, 4}}},
-			part{[]int64{8, 9}, acquired(8, 10), []Range{{10, 10}}}},
-		"all of it": {5,
+			part{[]int64{8, 9}, acquired(8, 10), []Range{{10, 10}}},
+		},
+		"all of it": {
+			5,
 			part{[]int64{0, 1, 3, 8, 9}, acquired(0, 4, 8, 10), []Range{{2, 2}, {4, 4}, {10, 10}}},
-			part{}},
+			part{},
+		},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
