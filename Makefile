@@ -6,10 +6,10 @@ GORELEASER := go run github.com/goreleaser/goreleaser/v2@v2.13.0
 FUZZTIME   ?= 30s
 
 .DEFAULT_GOAL := help
-.PHONY: help build test race script golden fuzz bench lint fmt vuln docs check snapshot
+.PHONY: help build test race script test-kafka golden fuzz bench lint fmt vuln docs check snapshot
 
 help: ## List the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 build: ## Build bin/kshare
 	go build -trimpath -o bin/kshare ./cmd/kshare
@@ -22,6 +22,12 @@ race: ## Run all tests under the race detector
 
 script: ## Run the end-to-end scripts alone
 	go test ./cmd/kshare -run TestScript
+
+# Tests on real Kafka have it in their name. CI=true fails what else would be
+# skipped; one package at a time, since each has brokers of its own.
+test-kafka: ## Run the tests on a real Apache Kafka alone (needs a JDK and Maven)
+	CI=true go test -p 1 ./internal/kafkatest
+	CI=true go test -p 1 -run Kafka $$(go list ./... | grep -v /internal/kafkatest)
 
 golden: ## Write the golden files anew; read the diff before you commit it
 	go test ./output ./commands -update

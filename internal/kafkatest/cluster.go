@@ -164,7 +164,7 @@ func (c *Cluster) prepare(ctx context.Context) error {
 		}
 	}
 	c.clusterID = randomUUID()
-	ports, err := freePorts(3 * c.cfg.Nodes)
+	ports, err := freePorts(ctx, 3*c.cfg.Nodes)
 	if err != nil {
 		return err
 	}
@@ -250,15 +250,16 @@ func randomUUID() string {
 // freePorts returns n addresses that nobody listens on. They are below the range
 // that systems take ports of outgoing connections from, so that none is taken
 // before Kafka, or Kafka started again, listens on it.
-func freePorts(n int) ([]string, error) {
+func freePorts(ctx context.Context, n int) ([]string, error) {
 	const first, count, tries = 20000, 12000, 1000
+	var listen net.ListenConfig
 	var found []string
 	for range tries {
 		addr := net.JoinHostPort("127.0.0.1", strconv.Itoa(first+mrand.IntN(count)))
 		if slices.Contains(found, addr) {
 			continue
 		}
-		l, err := net.Listen("tcp", addr)
+		l, err := listen.Listen(ctx, "tcp", addr)
 		if err != nil {
 			continue
 		}
@@ -306,7 +307,7 @@ func (c *Cluster) startNode(ctx context.Context, n *node) (*process, error) {
 	if err != nil {
 		return nil, err
 	}
-	defer out.Close()
+	defer func() { _ = out.Close() }() // the node has its own
 	args := r.jvm("256m", c.nodeLog())
 	archive := ""
 	if len(c.nodes) == 1 && !r.hasArchive() {

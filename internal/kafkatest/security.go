@@ -184,8 +184,9 @@ func (u User) Mechanism(m Mechanism) sasl.Mechanism {
 		return auth.AsSha256Mechanism()
 	case ScramSHA512:
 		return auth.AsSha512Mechanism()
+	default:
+		return plain.Auth{User: u.Name, Pass: u.Password}.AsMechanism()
 	}
-	return plain.Auth{User: u.Name, Pass: u.Password}.AsMechanism()
 }
 
 // Opts are the options of a kgo client that connects as u by m. A cluster
