@@ -38,6 +38,7 @@ fuzz: ## Fuzz every target for FUZZTIME each
 bench: ## Compare ctp with a plain consumer-group loop, and measure the sandbox; see bench/README.md
 	go run ./bench
 	go test -run '^$$' -bench 'StageResolve|ShareTransactions' -benchmem -benchtime 3x ./sandbox
+	go test -run '^$$' -bench FeatureDescribe -benchtime 20x ./cmd/kshare
 
 lint: ## Run the linters and check the format
 	$(TOOL) golangci-lint run ./...

@@ -128,11 +128,27 @@ func Shared(tb testing.TB, cfg Config) *Cluster {
 	return s.cluster
 }
 
+// startTries is how often a cluster is started when others take its ports
+// between their choice and Kafka's start.
+const startTries = 3
+
+// portTaken is what Kafka logs then.
+const portTaken = "Address already in use"
+
 func start(ctx context.Context, cfg Config) (*Cluster, error) {
 	cfg, err := cfg.withDefaults()
 	if err != nil {
 		return nil, err
 	}
+	for try := 1; ; try++ {
+		c, err := startOnce(ctx, cfg)
+		if err == nil || try == startTries || !strings.Contains(err.Error(), portTaken) {
+			return c, err
+		}
+	}
+}
+
+func startOnce(ctx context.Context, cfg Config) (*Cluster, error) {
 	c := &Cluster{cfg: cfg, running: make(map[int32]*process), releases: make(map[string]release)}
 	if err := c.prepare(ctx); err != nil {
 		return nil, errors.Join(fmt.Errorf("prepare Kafka %s: %w", cfg.Version, err), c.end(ctx))
