@@ -123,14 +123,23 @@ func sameRecord(a, b *kgo.Record) bool {
 	return true
 }
 
-// wantExactlyOnce reads topic as a read_committed consumer does, and fails
-// unless the n source records are there, each once and unchanged.
+// wantExactlyOnce fails unless the n source records are in topic, each once and
+// unchanged.
 func (c *cluster) wantExactlyOnce(topic string, n int) {
+	c.t.Helper()
+	if lost, doubled, changed := c.compare(topic, n); lost+doubled+changed > 0 {
+		c.t.Errorf("%s differs from the %d source records: %d lost, %d doubled, %d changed", topic, n, lost, doubled, changed)
+	}
+}
+
+// compare reads topic as a read_committed consumer does, and counts which of the
+// n source records are not there, are there more than once, and what is there
+// that is none of them.
+func (c *cluster) compare(topic string, n int) (lost, doubled, changed int) {
 	c.t.Helper()
 	ends := c.ends(topic, readCommitted)
 	cl := c.client(kgo.ConsumeTopics(topic), kgo.FetchIsolationLevel(kgo.ReadCommitted()), kgo.KeepControlRecords(), kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()))
 	seen := make(map[string]int, n)
-	changed := 0
 	// Each partition ends with an end marker of the last commit, which is read
 	// as a control record; one that ends with an aborted batch is followed by
 	// the marker of the abort.
@@ -149,12 +158,11 @@ func (c *cluster) wantExactlyOnce(topic string, n int) {
 				return
 			}
 			seen[string(r.Key)]++
-			if i, err := strconv.Atoi(string(r.Key)); err != nil || !sameRecord(r, sourceRecord(i)) {
+			if i, err := strconv.Atoi(string(r.Key)); err != nil || i >= n || !sameRecord(r, sourceRecord(i)) {
 				changed++
 			}
 		})
 	}
-	lost, doubled := 0, 0
 	for i := range n {
 		switch seen[strconv.Itoa(i)] {
 		case 0:
@@ -164,9 +172,7 @@ func (c *cluster) wantExactlyOnce(topic string, n int) {
 			doubled++
 		}
 	}
-	if lost+doubled+changed > 0 || len(seen) != n {
-		c.t.Errorf("%s has %d different records of %d: %d lost, %d doubled, %d changed", topic, len(seen), n, lost, doubled, changed)
-	}
+	return lost, doubled, changed
 }
 
 const (
@@ -329,14 +335,27 @@ func TestKilledAtRandomMoments(t *testing.T) {
 		"--auto-offset-reset", "earliest", "--isolation-level", "read_committed", "--until-empty",
 	}
 
+	c.killAtRandomMoments(rnd, kills, "dst", append([]string{"--batch-records", "5"}, args...)...)
+	last := c.ctp(args...)
+	t.Logf("%d kills, the last run consumed %d", kills, last.Data.Consumed)
+	if last.Data.Consumed == 0 {
+		t.Error("the last run found nothing: all others had to be killed at work")
+	}
+	c.wantExactlyOnce("dst", records)
+}
+
+// killAtRandomMoments starts "kshare ctp" so many times, and kills it each time
+// before it has come to its end.
+func (c *cluster) killAtRandomMoments(rnd *rand.Rand, kills int, to string, args ...string) {
+	c.t.Helper()
 	var killed int
 	var produced int64
 	for i := range kills {
-		cmd := kshareCommand(t.Context(), t, append([]string{"ctp", "-b", c.bootstrap, "-q", "--batch-records", "5"}, args...)...)
+		cmd := kshareCommand(c.t.Context(), c.t, append([]string{"ctp", "-b", c.bootstrap, "-q"}, args...)...)
 		var stderr bytes.Buffer
 		cmd.Stderr = &stderr
 		if err := cmd.Start(); err != nil {
-			t.Fatal(err)
+			c.t.Fatal(err)
 		}
 		done := make(chan error, 1)
 		go func() { done <- cmd.Wait() }()
@@ -344,7 +363,7 @@ func TestKilledAtRandomMoments(t *testing.T) {
 		// The ones between are killed once they have got somewhere, so that no
 		// record is delivered as often as the limit allows without a chance.
 		if i%2 == 0 {
-			c.awaitProgress("dst", produced, done)
+			c.awaitProgress(to, produced, done)
 		}
 		kill := time.AfterFunc(time.Duration(rnd.IntN(300))*time.Millisecond, func() { _ = cmd.Process.Kill() })
 		err := <-done
@@ -353,17 +372,14 @@ func TestKilledAtRandomMoments(t *testing.T) {
 		case ws.Signaled() && ws.Signal() == syscall.SIGKILL:
 			killed++
 		case err != nil:
-			t.Fatalf("ctp ended by itself: %v\n%s", err, &stderr)
+			c.t.Fatalf("ctp ended by itself: %v\n%s", err, &stderr)
 		}
-		produced = c.ends("dst", readUncommitted).sum()
+		produced = c.ends(to, readUncommitted).sum()
 	}
-	last := c.ctp(args...)
-	t.Logf("%d kills, the last run consumed %d", killed, last.Data.Consumed)
-	if killed < kills || last.Data.Consumed == 0 {
-		t.Errorf("%d of %d runs were killed and the last one found %d records: all had to be killed at work", killed, kills, last.Data.Consumed)
+	if killed < kills {
+		c.t.Errorf("%d of %d runs were killed: all had to be", killed, kills)
 	}
 	if produced == 0 {
-		t.Error("no run that was killed had produced anything")
+		c.t.Error("no run that was killed had produced anything")
 	}
-	c.wantExactlyOnce("dst", records)
 }
