@@ -92,13 +92,27 @@ func TestClosedPipeEndsWith141(t *testing.T) {
 	}
 }
 
-// TestScript runs testdata/script: end-to-end runs of the binary, one sandbox a
-// script where it needs one. Read in order they are the manual.
+// scripts has the end-to-end runs of the binary.
+const scripts = "testdata/script"
+
+// TestScript runs testdata/script, one sandbox a script where it needs one. Read
+// in order they are the manual.
 func TestScript(t *testing.T) {
 	t.Parallel()
-	testscript.Run(t, testscript.Params{
-		Dir:                 "testdata/script",
-		Deadline:            time.Now().Add(2 * time.Minute),
+	p := scriptParams(nil)
+	p.Dir = scripts
+	p.Deadline = time.Now().Add(2 * time.Minute)
+	testscript.Run(t, p)
+}
+
+// scriptParams says how scripts run: on sandboxes of their own, or on k if it is
+// not nil. The conditions [sandbox] and [kafka] tell them which of the two it is.
+func scriptParams(k *scriptKafka) testscript.Params {
+	sandbox := cmdSandbox
+	if k != nil {
+		sandbox = k.cmdSandbox
+	}
+	return testscript.Params{
 		RequireExplicitExec: true,
 		RequireUniqueNames:  true,
 		Setup: func(env *testscript.Env) error {
@@ -109,16 +123,25 @@ func TestScript(t *testing.T) {
 			env.Setenv("EXAMPLES", examples)
 			return err
 		},
+		Condition: func(cond string) (bool, error) {
+			switch cond {
+			case "sandbox":
+				return k == nil, nil
+			case "kafka":
+				return k != nil, nil
+			}
+			return false, fmt.Errorf("no such condition: %q", cond)
+		},
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){
 			"begin":    cmdBegin,
 			"commit":   cmdCommit,
 			"exitcode": cmdExitcode,
-			"sandbox":  cmdSandbox,
+			"sandbox":  sandbox,
 			"signal":   cmdSignal,
 			"stage":    cmdStage,
 			"start":    cmdStart,
 		},
-	})
+	}
 }
 
 type (
