@@ -6,9 +6,11 @@ import (
 	"fmt"
 	"strconv"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/kshare/kshare/cluster"
+	"github.com/kshare/kshare/txn"
 	"github.com/kshare/kshare/wire"
 	"github.com/twmb/franz-go/pkg/kmsg"
 	"golang.org/x/sync/errgroup"
@@ -52,13 +54,11 @@ type run struct {
 	cl      *cluster.Client
 	dialect wire.Dialect
 	limits  groupLimits
+	unknown atomic.Pointer[txn.OutcomeUnknownError] // of any worker
 
 	mu   sync.Mutex
 	left int64 // source records that may still be taken, when MaxRecords is set
 }
-
-// errDone ends the other workers when one has found that all is done.
-var errDone = errors.New("done")
 
 func (r *run) work(ctx context.Context) error {
 	g, gctx := errgroup.WithContext(ctx)
@@ -69,10 +69,10 @@ func (r *run) work(ctx context.Context) error {
 		})
 	}
 	err := g.Wait()
-	if errors.Is(err, errDone) {
-		return nil
-	}
-	if cause := context.Cause(ctx); cause != nil && err != nil && errors.Is(err, context.Canceled) {
+	switch unknown, cause := r.unknown.Load(), context.Cause(ctx); {
+	case unknown != nil:
+		return unknown // no other error, and no signal, matters as much
+	case cause != nil && errors.Is(err, context.Canceled):
 		return cause
 	}
 	return err

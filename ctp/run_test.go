@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -31,6 +32,7 @@ type env struct {
 	dial    func(ctx context.Context, network, address string) (net.Conn, error) // nil dials TCP
 	limit   time.Duration                                                        // of a run, 0 is a minute
 	restart func()                                                               // of the sandbox, with its data directory
+	lose    atomic.Pointer[func(key int16) bool]                                 // requests that no broker gets
 }
 
 func newEnv(t *testing.T, dialect string, opts ...sandbox.Option) *env {

@@ -5,54 +5,12 @@ import (
 	"errors"
 	"strings"
 	"testing"
-	"testing/synctest"
 	"time"
 
-	"github.com/kshare/kshare/cluster"
 	"github.com/kshare/kshare/ctp"
 	"github.com/kshare/kshare/sandbox"
-	"github.com/kshare/kshare/wire"
-	"github.com/twmb/franz-go/pkg/kfake"
 	"github.com/twmb/franz-go/pkg/kgo"
 )
-
-// bubble runs a test on a sandbox whose time is that of a synctest bubble: a
-// transform that takes minutes takes none.
-func bubble(t *testing.T, dialect string, do func(e *env), opts ...sandbox.Option) {
-	t.Helper()
-	d, ok := wire.DialectByName(dialect)
-	if !ok {
-		t.Fatalf("no dialect %q", dialect)
-	}
-	synctest.Test(t, func(t *testing.T) {
-		var network kfake.VirtualNetwork
-		opts = append([]sandbox.Option{
-			sandbox.WithDialect(d), sandbox.WithListen(network.Listen), sandbox.WithBasePort(9092),
-			sandbox.WithTopics(sandbox.Topic{Name: "in", Partitions: 6}, sandbox.Topic{Name: "out", Partitions: 3}),
-		}, opts...)
-		e := &env{t: t, dial: network.DialContext, limit: 24 * time.Hour}
-		start := func() {
-			var err error
-			if e.sb, err = sandbox.Start(t.Context(), opts...); err != nil {
-				t.Fatal(err)
-			}
-		}
-		stop := func() {
-			if err := e.sb.Close(); err != nil {
-				t.Errorf("close sandbox: %v", err)
-			}
-		}
-		e.restart = func() { stop(); start() }
-		start()
-		defer stop()
-		var err error
-		if e.cl, err = cluster.Connect(t.Context(), cluster.Config{BootstrapServers: e.sb.Addrs(), Dialer: network.DialContext}); err != nil {
-			t.Fatal(err)
-		}
-		defer e.cl.Close()
-		do(e)
-	})
-}
 
 // takes is a transform that takes a while for each record.
 func takes(d time.Duration) ctp.Transform {

@@ -20,7 +20,8 @@ const (
 	// idleCheck is how long a worker without records waits before it asks
 	// whether the group has any left.
 	idleCheck = 100 * time.Millisecond
-	// cleanUpTimeout bounds aborting, releasing and leaving when a run ends.
+	// cleanUpTimeout bounds aborting and releasing after a failed batch, and all
+	// that is still done after a run was told to stop.
 	cleanUpTimeout = 5 * time.Second
 	// commitTimeout bounds a commit. A signal shortens it to cleanUpTimeout and
 	// not to nothing: its outcome would be unknown.
@@ -73,6 +74,10 @@ type worker struct {
 	batch   int // most records of the next transaction; smaller when one was too slow
 	aborts  int // in a row
 	noRenew atomic.Bool
+
+	// final is for what has to be done also when the run is told to stop. It
+	// ends cleanUpTimeout after that.
+	final context.Context
 }
 
 // run1 runs one worker from joining to leaving.
@@ -99,6 +104,7 @@ func (w *worker) run1(ctx context.Context) (err error) {
 	w.noRenew.Store(!w.limits.renew)
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
+	defer w.outlive(ctx)()
 	w.consumer, err = share.NewConsumer(ctx, w.cl, share.Config{
 		GroupID: w.opts.GroupID, Topics: []string{w.opts.From},
 		MemberID:   share.NamedMemberID(w.opts.GroupID, w.id),
@@ -109,7 +115,7 @@ func (w *worker) run1(ctx context.Context) (err error) {
 		err = w.loop(ctx)
 	}
 	_, fenced := errors.AsType[*txn.FencedError](err)
-	w.leave(ctx, fenced)
+	w.leave(fenced)
 	return err
 }
 
@@ -131,16 +137,32 @@ func (w *worker) lost(ctx context.Context, cancel context.CancelCauseFunc, lost 
 // maxBufferedBytes bounds what the producer holds of large records.
 const maxBufferedBytes = 32 << 20
 
-// cleanUp returns a context for what has to be done after ctx has ended.
-func cleanUp(ctx context.Context) (context.Context, context.CancelFunc) {
-	return context.WithTimeout(context.WithoutCancel(ctx), cleanUpTimeout)
+// outlive makes the context that ends cleanUpTimeout after ctx, or when the
+// function is called that it returns.
+func (w *worker) outlive(ctx context.Context) (end func()) {
+	final, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	w.final = final
+	stop := context.AfterFunc(ctx, func() {
+		t := time.AfterFunc(cleanUpTimeout, cancel)
+		context.AfterFunc(final, func() { t.Stop() })
+	})
+	return func() {
+		stop()
+		cancel()
+	}
+}
+
+// cleanUp returns a context for what has to be done whether the run goes on or
+// not.
+func (w *worker) cleanUp() (context.Context, context.CancelFunc) {
+	return context.WithTimeout(w.final, cleanUpTimeout)
 }
 
 // leave gives everything back. Failures are warnings: what the run has done is
 // not changed by them, and the broker cleans up by itself in time. A fenced
 // worker has nothing to give back, and its member is its successor's.
-func (w *worker) leave(ctx context.Context, fenced bool) {
-	ctx, cancel := cleanUp(ctx)
+func (w *worker) leave(fenced bool) {
+	ctx, cancel := w.cleanUp()
 	defer cancel()
 	if err := w.session.Close(ctx); err != nil && !fenced {
 		w.opts.Warn(fmt.Errorf("close %q: %w", w.id, err))
@@ -206,32 +228,38 @@ func (w *worker) poll(ctx context.Context, n int) (*share.Batch, error) {
 // records were consumed; an error ends the run.
 func (w *worker) process(ctx context.Context, b *share.Batch) (int, error) {
 	if b.Len() == 0 {
-		w.acknowledge(ctx, b, gaps(b))
+		w.acknowledge(b, gaps(b))
 		return 0, nil
 	}
 	if err := w.dropLate(ctx, b); err != nil || b.Len() == 0 {
 		return 0, err
 	}
 	d, err := w.transaction(ctx, b)
-	switch {
-	case err == nil:
-		w.committed(ctx, b, d)
+	if err == nil {
+		w.committed(b, d)
 		return int(d.accepted + d.rejected), nil
-	case ctx.Err() != nil:
-		_ = w.aborted(ctx, b, d)
-		return 0, context.Cause(ctx)
 	}
-	if _, ok := errors.AsType[*txn.OutcomeUnknownError](err); ok {
+	if unknown, ok := errors.AsType[*txn.OutcomeUnknownError](err); ok {
 		w.opts.Counts.Unknown.Add(1)
+		w.unknown.CompareAndSwap(nil, unknown)
 		return 0, err
 	}
-	if aerr := w.aborted(ctx, b, d); aerr != nil && !txn.IsFatal(err) {
+	aerr := w.abort(d)
+	_, refused := errors.AsType[*RecordError](err)
+	switch {
+	case ctx.Err() != nil:
+		err = context.Cause(ctx)
+	case refused || txn.IsFatal(err):
+	case aerr != nil:
 		err = aerr
+	default:
+		w.giveBack(b, d)
+		return 0, w.retryLater(ctx, b, d, err)
 	}
-	if _, ok := errors.AsType[*RecordError](err); ok || txn.IsFatal(err) {
-		return 0, err
-	}
-	return 0, w.retryLater(ctx, b, d, err)
+	// The run ends, and the end of the share sessions gives the records back. So
+	// they lose no delivery, as they would by a release.
+	w.opts.Counts.Released.Add(int64(b.Len()))
+	return 0, err
 }
 
 // dropLate takes those parts out of a batch whose acquisition locks expire too
@@ -257,10 +285,12 @@ func (w *worker) dropLate(ctx context.Context, b *share.Batch) error {
 	}
 	// What has expired may be acquired again already, by this member too, and is
 	// not to be released then.
-	rctx, cancel := context.WithDeadline(ctx, held.LockDeadline())
-	defer cancel()
-	w.giveBack(rctx, held, nil)
-	w.opts.Counts.Released.Add(int64(late.Len() - held.Len()))
+	if len(held.Partitions) > 0 {
+		rctx, cancel := context.WithDeadline(ctx, held.LockDeadline())
+		defer cancel()
+		w.release(rctx, held, held.All(wire.Release))
+	}
+	w.opts.Counts.Released.Add(int64(late.Len()))
 	return w.stuck(late, cause)
 }
 
@@ -336,7 +366,7 @@ func (w *worker) transaction(ctx context.Context, b *share.Batch) (*decisions, e
 	if err := work(ctx, b, d); err != nil {
 		return d, err
 	}
-	cctx, cancel := commitContext(ctx)
+	cctx, cancel := context.WithTimeout(w.final, commitTimeout)
 	defer cancel()
 	return d, w.session.Commit(cctx, txn.Guard{LockDeadline: b.LockDeadline(), LockDuration: b.LockDuration()})
 }
@@ -429,20 +459,6 @@ func (w *worker) begin(ctx context.Context, b *share.Batch) error {
 	}
 }
 
-// commitContext outlives ctx, since a commit that is cut short has an unknown
-// outcome, but not for long.
-func commitContext(ctx context.Context) (context.Context, context.CancelFunc) {
-	cctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), commitTimeout)
-	stop := context.AfterFunc(ctx, func() {
-		t := time.AfterFunc(cleanUpTimeout, cancel)
-		context.AfterFunc(cctx, func() { t.Stop() })
-	})
-	return cctx, func() {
-		stop()
-		cancel()
-	}
-}
-
 // transform decides each record and produces what it becomes. Acknowledgements
 // are noted before a record is produced: the producer writes to it.
 func (w *worker) transform(ctx context.Context, b *share.Batch, d *decisions) error {
@@ -510,7 +526,7 @@ func gaps(b *share.Batch) *share.Acknowledgements {
 
 // committed counts a batch and acknowledges what is not part of transactions:
 // gaps and released records, or, for AtLeastOnce, everything.
-func (w *worker) committed(ctx context.Context, b *share.Batch, d *decisions) {
+func (w *worker) committed(b *share.Batch, d *decisions) {
 	if w.opts.Guarantee == AtLeastOnce {
 		d.plain.Merge(&d.staged)
 	}
@@ -525,19 +541,19 @@ func (w *worker) committed(ctx context.Context, b *share.Batch, d *decisions) {
 	c.Produced.Add(d.produced)
 	c.Released.Add(d.released)
 	c.Committed.Add(1)
-	if !w.acknowledge(ctx, b, &d.plain) && w.opts.Guarantee == AtLeastOnce {
+	if !w.acknowledge(b, &d.plain) && w.opts.Guarantee == AtLeastOnce {
 		c.Unconfirmed.Add(d.accepted + d.rejected)
 	}
 }
 
 // acknowledge acknowledges plainly. A failure is a warning: the records come
 // again when their lock expires. It reports whether all was acknowledged.
-func (w *worker) acknowledge(ctx context.Context, b *share.Batch, acks *share.Acknowledgements) bool {
+func (w *worker) acknowledge(b *share.Batch, acks *share.Acknowledgements) bool {
 	if acks.Empty() {
 		return true
 	}
 	// What is committed is acknowledged even if the run is told to stop now.
-	ctx, cancel := cleanUp(ctx)
+	ctx, cancel := w.cleanUp()
 	defer cancel()
 	if err := w.consumer.Acknowledge(ctx, b, acks); err != nil {
 		w.opts.Warn(err)
@@ -546,12 +562,12 @@ func (w *worker) acknowledge(ctx context.Context, b *share.Batch, acks *share.Ac
 	return true
 }
 
-// aborted ends the transaction of a batch without effect and gives its records
-// back. It returns an error when the worker cannot go on.
-func (w *worker) aborted(ctx context.Context, b *share.Batch, d *decisions) error {
-	cctx, cancel := cleanUp(ctx)
+// abort ends the open transaction without effect. It returns an error when the
+// worker cannot go on.
+func (w *worker) abort(d *decisions) error {
+	ctx, cancel := w.cleanUp()
 	defer cancel()
-	err := w.session.Abort(cctx)
+	err := w.session.Abort(ctx)
 	if d.begun {
 		w.opts.Counts.Aborted.Add(1)
 	}
@@ -561,40 +577,41 @@ func (w *worker) aborted(ctx context.Context, b *share.Batch, d *decisions) erro
 	if err != nil {
 		w.opts.Warn(fmt.Errorf("abort: %w", err))
 	}
-	w.giveBack(cctx, b, d)
 	return nil
 }
 
-// giveBack releases the records of a batch that is not committed; d is nil when
-// it was not begun.
+// giveBack releases the records of a batch whose transaction was aborted, so that
+// they are delivered again at once.
 //
 // Staged records come back by the abort itself: in the KIP's text still acquired
 // by us, so that they have to be released; in its implementation available to
 // all, where a release could hit those that this member has just acquired again.
 // After a stage that failed nobody knows which are which; ending the share
 // sessions releases whatever this member holds.
-func (w *worker) giveBack(ctx context.Context, b *share.Batch, d *decisions) {
+func (w *worker) giveBack(b *share.Batch, d *decisions) {
 	w.opts.Counts.Released.Add(int64(b.Len()))
-	ctx, cancel := cleanUp(ctx)
+	ctx, cancel := w.cleanUp()
 	defer cancel()
-	release := func(acks *share.Acknowledgements) {
-		if acks.Empty() {
-			return
-		}
-		if err := w.consumer.Acknowledge(ctx, b, acks.As(wire.Release)); err != nil {
-			// Nothing is lost: they come back when their lock expires.
-			w.opts.Warn(err)
-		}
-	}
 	switch {
-	case d == nil || !d.sent:
-		release(b.All(wire.Release))
+	case !d.sent:
+		w.release(ctx, b, b.All(wire.Release))
 	case !d.stagedOK:
 		w.consumer.Reset()
 	default:
 		if w.dialect.AfterAbort == wire.Acquired {
-			release(&d.staged)
+			w.release(ctx, b, d.staged.As(wire.Release))
 		}
-		release(&d.plain)
+		w.release(ctx, b, d.plain.As(wire.Release))
+	}
+}
+
+// release releases records of a batch. When it fails, they come back when their
+// locks expire.
+func (w *worker) release(ctx context.Context, b *share.Batch, acks *share.Acknowledgements) {
+	if acks.Empty() {
+		return
+	}
+	if err := w.consumer.Acknowledge(ctx, b, acks); err != nil && ctx.Err() == nil {
+		w.opts.Warn(err)
 	}
 }

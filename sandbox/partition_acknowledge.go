@@ -142,8 +142,10 @@ func (r partRange) released(lim partitionLimits) partRange {
 }
 
 // release gives back what memberID has ACQUIRED, when its share session ends or
-// it leaves the group. What it staged is the transaction's and stays.
-func (p *sharePartition) release(_ time.Time, memberID string, lim partitionLimits) change {
+// it leaves the group. The delivery does not count, as in Kafka: the records were
+// fetched, but nothing says that the member has looked at them. What it staged
+// is the transaction's and stays.
+func (p *sharePartition) release(memberID string) change {
 	var mine []partRange
 	for r := range p.window.in(wire.Acquired) {
 		if r.hold.memberID == memberID {
@@ -152,7 +154,10 @@ func (p *sharePartition) release(_ time.Time, memberID string, lim partitionLimi
 	}
 	e := p.edit()
 	for _, r := range mine {
-		e.write(r, r.released(lim))
+		back := r
+		back.state, back.hold = wire.Available, nil
+		back.deliveryCount = max(0, r.deliveryCount-1)
+		e.write(r, back)
 	}
 	return e.done()
 }

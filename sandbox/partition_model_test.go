@@ -485,9 +485,12 @@ func (r *partRun) step() string {
 		op = "release"
 		m := r.member()
 		r.m.each(func(_ int64, rec partModelRec) (partModelRec, bool) {
-			return r.m.released(rec, r.lim), rec.state == wire.Acquired && rec.member == m
+			ok := rec.state == wire.Acquired && rec.member == m
+			back := r.m.released(rec, partitionLimits{deliveryCountLimit: math.MaxInt16})
+			back.count--
+			return back, ok
 		})
-		c = r.p.release(r.now, m, r.lim)
+		c = r.p.release(m)
 	case k < 90:
 		op = "expire"
 		r.m.each(func(_ int64, rec partModelRec) (partModelRec, bool) {

@@ -497,7 +497,6 @@ func (p *plane) releaseSession(s *shareSession) {
 	}
 	p.mu.Unlock()
 	slices.SortFunc(leads, func(a, b *leaderPartition) int { return compareStateKeys(a.key, b.key) })
-	lim := p.limits(s.key.group)
 	var ops []*operation
 	for _, lp := range leads {
 		<-lp.ready
@@ -507,7 +506,7 @@ func (p *plane) releaseSession(s *shareSession) {
 		o := &operation{lp: lp}
 		ops = append(ops, o)
 		lp.mu.Lock()
-		o.ch = lp.sp.release(p.cfg.now(), s.key.member, lim)
+		o.ch = lp.sp.release(s.key.member)
 		lp.mu.Unlock()
 	}
 	p.persist(ops, false)
