@@ -366,7 +366,7 @@ func TestRestartKeepsPending(t *testing.T) {
 					t.Fatalf("pendingCount() = %d after the restart, want 5", n)
 				}
 				p.e, m = e, e.join("n")
-				if got, want := m.acquire(0), []acquiredRange{delivered(5, 9, 1)}; !slices.Equal(got, want) {
+				if got, want := m.acquire(0), []acquiredRange{delivered(5, 9, 2)}; !slices.Equal(got, want) {
 					t.Fatalf("acquired %v after the restart, want %v", got, want)
 				}
 				e.wantStates(0, "0-4 TX_PENDING", "5-9 ACQUIRED")
@@ -394,7 +394,7 @@ func TestRestartForgetsPendingInMemory(t *testing.T) {
 	if n := e.s.plane.pendingCount(); n != 0 {
 		t.Fatalf("pendingCount() = %d after the restart, want 0", n)
 	}
-	if got, want := e.join("n").acquire(0), []acquiredRange{delivered(0, 9, 1)}; !slices.Equal(got, want) {
+	if got, want := e.join("n").acquire(0), []acquiredRange{delivered(0, 4, 1), delivered(5, 9, 2)}; !slices.Equal(got, want) {
 		t.Fatalf("acquired %v after the restart, want %v", got, want)
 	}
 }

@@ -18,6 +18,8 @@ package sandbox
 //   after a record-limited acquire the rest of the batch is not in the window.
 // * Acquiring does not isolate or throttle records near the delivery count
 //   limit.
+// * Kafka takes the delivery back (count - 1, no limit) when a session closes;
+//   here a closed session releases like a RELEASE does.
 // * A request that fails leaves no trace. Kafka keeps the renewals it has done.
 
 import (

@@ -142,10 +142,8 @@ func (r partRange) released(lim partitionLimits) partRange {
 }
 
 // release gives back what memberID has ACQUIRED, when its share session ends or
-// it leaves the group. The delivery does not count, as in Kafka: the records were
-// fetched, but nothing says that the member has looked at them. What it staged
-// is the transaction's and stays.
-func (p *sharePartition) release(memberID string) change {
+// it leaves the group. What it staged is the transaction's and stays.
+func (p *sharePartition) release(_ time.Time, memberID string, lim partitionLimits) change {
 	var mine []partRange
 	for r := range p.window.in(wire.Acquired) {
 		if r.hold.memberID == memberID {
@@ -154,10 +152,7 @@ func (p *sharePartition) release(memberID string) change {
 	}
 	e := p.edit()
 	for _, r := range mine {
-		back := r
-		back.state, back.hold = wire.Available, nil
-		back.deliveryCount = max(0, r.deliveryCount-1)
-		e.write(r, back)
+		e.write(r, r.released(lim))
 	}
 	return e.done()
 }

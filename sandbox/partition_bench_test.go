@@ -148,7 +148,7 @@ func TestSharePartitionProportions(t *testing.T) {
 	slices.Reverse(owners)
 	for i, o := range owners[:len(owners)-1] {
 		p.resolve(partEpoch, o.producerID, func(int16) bool { return true }, false, partLoadLimits)
-		p.release("m1")
+		p.release(partEpoch, "m1", partLoadLimits)
 		if i == len(owners)/2 {
 			break
 		}

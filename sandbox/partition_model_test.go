@@ -485,12 +485,9 @@ func (r *partRun) step() string {
 		op = "release"
 		m := r.member()
 		r.m.each(func(_ int64, rec partModelRec) (partModelRec, bool) {
-			ok := rec.state == wire.Acquired && rec.member == m
-			back := r.m.released(rec, partitionLimits{deliveryCountLimit: math.MaxInt16})
-			back.count--
-			return back, ok
+			return r.m.released(rec, r.lim), rec.state == wire.Acquired && rec.member == m
 		})
-		c = r.p.release(m)
+		c = r.p.release(r.now, m, r.lim)
 	case k < 90:
 		op = "expire"
 		r.m.each(func(_ int64, rec partModelRec) (partModelRec, bool) {

@@ -183,8 +183,8 @@ func TestSharePartitionTransitions(t *testing.T) {
 		{"marker of another producer", func(b *partBench) (change, int16) { return one(b.marker(owner{8, 3}, partAbort)) }, "= = = = = ="},
 		{"lock expiry", func(b *partBench) (change, int16) { return one(b.wait(30 * time.Second)) }, "= AVAILABLE = = = ="},
 		{"lock not yet expired", func(b *partBench) (change, int16) { return one(b.wait(30*time.Second - 1)) }, "= = = = = ="},
-		{"session close", func(b *partBench) (change, int16) { return one(b.release("m1")) }, "= AVAILABLE = = = ="},
-		{"session close of another member", func(b *partBench) (change, int16) { return one(b.release("m2")) }, "= = = = = ="},
+		{"session close", func(b *partBench) (change, int16) { return one(b.release(b.now, "m1", b.lim)) }, "= AVAILABLE = = = ="},
+		{"session close of another member", func(b *partBench) (change, int16) { return one(b.release(b.now, "m2", b.lim)) }, "= = = = = ="},
 		{"no record there", func(b *partBench) (change, int16) { return one(b.archiveGaps([]span{{5, 5}})) }, "ARCHIVED = = = = ="},
 		{"dead-letter queue has it", func(b *partBench) (change, int16) { return one(b.completeArchiving(span{5, 5})) }, "= = = ARCHIVED = ="},
 	}
@@ -408,15 +408,15 @@ func TestSharePartitionEvents(t *testing.T) {
 			saved: "0-9 ARCHIVED 1",
 		},
 		{
-			name: "session close takes the delivery back, and archives nothing at the limit",
+			name: "session close at the limit archives",
 			do: func(b *partBench) change {
 				b.lim.deliveryCountLimit = 1
 				b.get("m1", 0, 4)
 				b.get("m2", 5, 9)
-				return b.release("m2")
+				return b.release(b.now, "m2", b.lim)
 			},
-			want:  "0-4 ACQUIRED 1 m1 30s, 5-9 AVAILABLE 0",
-			saved: "5-9 AVAILABLE 0",
+			want:  "0-4 ACQUIRED 1 m1 30s, 5-9 ARCHIVED 1",
+			saved: "5-9 ARCHIVED 1",
 		},
 		{
 			name: "release at the limit with a dead-letter queue is archiving, and holds the start offset",
@@ -603,11 +603,11 @@ func TestSharePartitionEvents(t *testing.T) {
 			do: func(b *partBench) change {
 				b.get("m1", 0, 9)
 				b.must(b.stageAs("m1", partTxn7, 0, 4, wire.Accept))
-				b.wantSaved(b.release("m1"), "5-9 AVAILABLE 0")
-				b.want("0-4 TX_PENDING 1 m1 7/3, 5-9 AVAILABLE 0")
+				b.wantSaved(b.release(b.now, "m1", b.lim), "5-9 AVAILABLE 1")
+				b.want("0-4 TX_PENDING 1 m1 7/3, 5-9 AVAILABLE 1")
 				return b.marker(partTxn7, partCommit)
 			},
-			want:  "5-9 AVAILABLE 0",
+			want:  "5-9 AVAILABLE 1",
 			saved: "0-4 ACKNOWLEDGED 1",
 		},
 		{
@@ -735,7 +735,7 @@ func TestSharePartitionCornerCases(t *testing.T) {
 				b := newPartBench(t, d)
 				b.get("m1", 0, 4)
 				b.must(b.stageAs("m1", partTxn7, 0, 4, wire.Accept))
-				if c := b.release("m1"); len(c.batches) > 0 {
+				if c := b.release(b.now, "m1", b.lim); len(c.batches) > 0 {
 					t.Errorf("released %v", c.batches)
 				}
 				b.marker(partTxn7, partCommit)
@@ -1150,8 +1150,8 @@ func TestSharePartitionUndo(t *testing.T) {
 				}
 				b.must(b.stageAs("m1", partTxn7, 2, 2, wire.Accept))
 				b.must(b.ack("m1", 3, 3, wire.Accept))
-				b.release("m1")
-				b.want("0-1 AVAILABLE 1, 2-2 TX_PENDING 1 m1 7/3, 3-3 ACKNOWLEDGED 1, 4-4 AVAILABLE 0, 5-9 AVAILABLE 1")
+				b.release(b.now, "m1", b.lim)
+				b.want("0-1 AVAILABLE 1, 2-2 TX_PENDING 1 m1 7/3, 3-3 ACKNOWLEDGED 1, 4-9 AVAILABLE 1")
 			})
 			t.Run("an acknowledgement comes back with its lock, run out or not", func(t *testing.T) {
 				b := newPartBench(t, d)

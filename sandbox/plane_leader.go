@@ -497,6 +497,7 @@ func (p *plane) releaseSession(s *shareSession) {
 	}
 	p.mu.Unlock()
 	slices.SortFunc(leads, func(a, b *leaderPartition) int { return compareStateKeys(a.key, b.key) })
+	lim := p.limits(s.key.group)
 	var ops []*operation
 	for _, lp := range leads {
 		<-lp.ready
@@ -506,7 +507,7 @@ func (p *plane) releaseSession(s *shareSession) {
 		o := &operation{lp: lp}
 		ops = append(ops, o)
 		lp.mu.Lock()
-		o.ch = lp.sp.release(s.key.member)
+		o.ch = lp.sp.release(p.cfg.now(), s.key.member, lim)
 		lp.mu.Unlock()
 	}
 	p.persist(ops, false)

@@ -102,7 +102,7 @@ func TestShareFetchWaits(t *testing.T) {
 		{
 			"the end of another session", "kip", 5, func(r *planeRig, o *rigMember) { r.p.connectionClosed(o.c) },
 			3 * time.Second,
-			[]acquiredRange{delivered(0, 4, 1)},
+			[]acquiredRange{delivered(0, 4, 2)},
 		},
 		{"the end of acquisition locks", "kip", 5, nil, 30 * time.Second, []acquiredRange{delivered(0, 4, 2)}},
 		{"an aborted transaction", "draft", 5, func(r *planeRig, o *rigMember) {
