@@ -256,8 +256,8 @@ func (w *worker) process(ctx context.Context, b *share.Batch) (int, error) {
 		w.giveBack(b, d)
 		return 0, w.retryLater(ctx, b, d, err)
 	}
-	// The run ends, and the end of the share sessions gives the records back. So
-	// they lose no delivery, as they would by a release.
+	// The run ends, and the end of the share sessions gives the records back. On
+	// Kafka 4.1 and 4.2 they lose no delivery then, as they would by a release.
 	w.opts.Counts.Released.Add(int64(b.Len()))
 	return 0, err
 }

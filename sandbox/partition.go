@@ -18,8 +18,8 @@ package sandbox
 //   after a record-limited acquire the rest of the batch is not in the window.
 // * Acquiring does not isolate or throttle records near the delivery count
 //   limit.
-// * Kafka takes the delivery back (count - 1, no limit) when a session closes;
-//   here a closed session releases like a RELEASE does.
+// * A session that closes releases as a RELEASE does, which Kafka does since
+//   KAFKA-19972 (December 2025); before, it took the delivery back.
 // * A request that fails leaves no trace. Kafka keeps the renewals it has done.
 
 import (
