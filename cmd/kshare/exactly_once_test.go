@@ -335,7 +335,7 @@ func TestKilledAtRandomMoments(t *testing.T) {
 		"--auto-offset-reset", "earliest", "--isolation-level", "read_committed", "--until-empty",
 	}
 
-	c.killAtRandomMoments(rnd, kills, "dst", append([]string{"--batch-records", "5"}, args...)...)
+	c.killAtRandomMoments(rnd, kills, "dst", 0, append([]string{"--batch-records", "5"}, args...)...)
 	last := c.ctp(args...)
 	t.Logf("%d kills, the last run consumed %d", kills, last.Data.Consumed)
 	if last.Data.Consumed == 0 {
@@ -345,8 +345,9 @@ func TestKilledAtRandomMoments(t *testing.T) {
 }
 
 // killAtRandomMoments starts "kshare ctp" so many times, and kills it each time
-// before it has come to its end.
-func (c *cluster) killAtRandomMoments(rnd *rand.Rand, kills int, to string, args ...string) {
+// before it has come to its end. Every other run is left alone until topic to has
+// grown by more than progress offsets.
+func (c *cluster) killAtRandomMoments(rnd *rand.Rand, kills int, to string, progress int64, args ...string) {
 	c.t.Helper()
 	var killed int
 	var produced int64
@@ -363,7 +364,7 @@ func (c *cluster) killAtRandomMoments(rnd *rand.Rand, kills int, to string, args
 		// The ones between are killed once they have got somewhere, so that no
 		// record is delivered as often as the limit allows without a chance.
 		if i%2 == 0 {
-			c.awaitProgress(to, produced, done)
+			c.awaitProgress(to, produced+progress, done)
 		}
 		kill := time.AfterFunc(time.Duration(rnd.IntN(300))*time.Millisecond, func() { _ = cmd.Process.Kill() })
 		err := <-done
