@@ -9,67 +9,120 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
-// groupEmpty reports whether the share group has nothing left of the topic:
-// every partition was initialised and has no lag, so nothing is available,
-// acquired by anybody, or pending in a transaction.
-func groupEmpty(ctx context.Context, cl *cluster.Client, group, topic string) (bool, error) {
-	req := kmsg.NewPtrDescribeShareGroupOffsetsRequest()
-	g := kmsg.NewDescribeShareGroupOffsetsRequestGroup()
-	g.GroupID = group
-	req.Groups = append(req.Groups, g)
-	resp, err := req.RequestWith(ctx, cl.Requestor())
-	if err != nil {
-		return false, err
+// sourcePartition is how far a share group has come in one partition.
+type sourcePartition struct {
+	start int64 // the group's start offset; -1 before it is persisted
+	lag   int64 // -1 if the broker does not report it
+	first int64 // of the log
+	end   int64 // of the log: the offset that the next record gets
+}
+
+// empty reports whether the group has nothing left of the partition: nothing is
+// available, acquired by anybody, or pending in a transaction. idle says that this
+// member has looked for records again and again and got none.
+//
+// Kafka persists the start offset with the first acknowledgement, so before that
+// only the log tells, and, for a group that does not begin at its start, a member
+// that finds nothing.
+func (p sourcePartition) empty(idle bool) bool {
+	switch {
+	case p.start < 0:
+		return p.first == p.end || idle
+	case p.lag >= 0:
+		return p.lag == 0
 	}
+	return p.end <= p.start
+}
+
+// needsLog reports whether the log has to be asked.
+func (p sourcePartition) needsLog() bool { return p.start < 0 || p.lag < 0 }
+
+// groupEmpty reports whether the share group has nothing left of the topic.
+func groupEmpty(ctx context.Context, cl *cluster.Client, group, topic string, idle bool) (bool, error) {
 	topics, err := cl.Topics(ctx, topic)
 	if err != nil {
 		return false, err
 	}
-	known := make(map[int32]kmsg.DescribeShareGroupOffsetsResponseGroupTopicPartition)
-	for _, g := range resp.Groups {
-		if err := kerr.ErrorForCode(g.ErrorCode); err != nil {
-			return false, cluster.Classify(&cluster.Error{Op: fmt.Sprintf("describe offsets of share group %q", group), Broker: -1, Err: err})
-		}
-		for _, t := range g.Topics {
-			if t.Topic != topic || t.TopicID != topics[topic].ID {
-				continue
-			}
-			for _, p := range t.Partitions {
-				known[p.Partition] = p
-			}
+	t := topics[topic]
+	partitions, err := groupPartitions(ctx, cl, group, t)
+	if err != nil || partitions == nil {
+		return false, err
+	}
+	var unclear []int32
+	for n, p := range partitions {
+		switch {
+		case p.needsLog():
+			unclear = append(unclear, n)
+		case !p.empty(idle):
+			return false, nil
 		}
 	}
-	ends := map[int32]int64(nil)
-	for _, p := range topics[topic].Partitions {
-		o, ok := known[p.Partition]
-		if !ok || o.ErrorCode != 0 || o.StartOffset < 0 {
-			return false, nil // not initialised: nobody knows yet where it starts
-		}
-		lag := o.Lag
-		if lag < 0 { // v0 brokers do not report it
-			if ends == nil {
-				if ends, err = endOffsets(ctx, cl, topics[topic]); err != nil {
-					return false, err
-				}
-			}
-			lag = ends[p.Partition] - o.StartOffset
-		}
-		if lag > 0 {
+	if len(unclear) == 0 {
+		return true, nil
+	}
+	const earliest, latest = -2, -1
+	firsts, err := listOffsets(ctx, cl, topic, unclear, earliest)
+	if err != nil {
+		return false, err
+	}
+	ends, err := listOffsets(ctx, cl, topic, unclear, latest)
+	if err != nil {
+		return false, err
+	}
+	for _, n := range unclear {
+		p := partitions[n]
+		p.first, p.end = firsts[n], ends[n]
+		if !p.empty(idle) {
 			return false, nil
 		}
 	}
 	return true, nil
 }
 
-func endOffsets(ctx context.Context, cl *cluster.Client, topic cluster.Topic) (map[int32]int64, error) {
-	const latest = -1
+// groupPartitions asks the group coordinator; nil if it does not say for some
+// partition.
+func groupPartitions(ctx context.Context, cl *cluster.Client, group string, t cluster.Topic) (map[int32]sourcePartition, error) {
+	req := kmsg.NewPtrDescribeShareGroupOffsetsRequest()
+	g := kmsg.NewDescribeShareGroupOffsetsRequestGroup()
+	g.GroupID = group
+	req.Groups = append(req.Groups, g)
+	resp, err := req.RequestWith(ctx, cl.Requestor())
+	if err != nil {
+		return nil, err
+	}
+	out := make(map[int32]sourcePartition, len(t.Partitions))
+	for _, p := range t.Partitions {
+		out[p.Partition] = sourcePartition{start: -1, lag: -1}
+	}
+	for _, g := range resp.Groups {
+		if err := kerr.ErrorForCode(g.ErrorCode); err != nil {
+			return nil, cluster.Classify(&cluster.Error{Op: fmt.Sprintf("describe offsets of share group %q", group), Broker: -1, Err: err})
+		}
+		for _, gt := range g.Topics {
+			if gt.Topic != t.Name || gt.TopicID != t.ID {
+				continue
+			}
+			for _, p := range gt.Partitions {
+				if p.ErrorCode != 0 {
+					return nil, nil
+				}
+				out[p.Partition] = sourcePartition{start: p.StartOffset, lag: p.Lag}
+			}
+		}
+	}
+	return out, nil
+}
+
+// listOffsets returns the offsets of partitions for one of ListOffsets' special
+// timestamps.
+func listOffsets(ctx context.Context, cl *cluster.Client, topic string, partitions []int32, timestamp int64) (map[int32]int64, error) {
 	req := kmsg.NewPtrListOffsetsRequest()
 	req.ReplicaID = -1
 	t := kmsg.NewListOffsetsRequestTopic()
-	t.Topic = topic.Name
-	for _, p := range topic.Partitions {
+	t.Topic = topic
+	for _, n := range partitions {
 		rp := kmsg.NewListOffsetsRequestTopicPartition()
-		rp.Partition, rp.Timestamp = p.Partition, latest
+		rp.Partition, rp.Timestamp = n, timestamp
 		t.Partitions = append(t.Partitions, rp)
 	}
 	req.Topics = append(req.Topics, t)
@@ -77,11 +130,11 @@ func endOffsets(ctx context.Context, cl *cluster.Client, topic cluster.Topic) (m
 	if err != nil {
 		return nil, err
 	}
-	out := make(map[int32]int64, len(topic.Partitions))
+	out := make(map[int32]int64, len(partitions))
 	for _, t := range resp.Topics {
 		for _, p := range t.Partitions {
 			if err := kerr.ErrorForCode(p.ErrorCode); err != nil {
-				return nil, &cluster.Error{Op: "list end offsets of", Broker: -1, Topic: t.Topic, Partition: p.Partition, Err: err}
+				return nil, &cluster.Error{Op: "list offsets of", Broker: -1, Topic: t.Topic, Partition: p.Partition, Err: err}
 			}
 			out[p.Partition] = p.Offset
 		}

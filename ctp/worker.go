@@ -214,7 +214,7 @@ func (w *worker) poll(ctx context.Context, n int) (*share.Batch, error) {
 		case !w.opts.UntilEmpty:
 			continue
 		}
-		empty, err := groupEmpty(ctx, w.cl, w.opts.GroupID, w.opts.From)
+		empty, err := groupEmpty(ctx, w.cl, w.opts.GroupID, w.opts.From, w.idle())
 		if err != nil && ctx.Err() == nil && txn.IsFatal(err) {
 			return nil, err
 		}
@@ -222,6 +222,17 @@ func (w *worker) poll(ctx context.Context, n int) (*share.Batch, error) {
 			return nil, nil
 		}
 	}
+}
+
+// idleFetches is how many fetches in a row have to return nothing before a
+// worker takes its share-partitions for empty that nobody can describe yet. With
+// the waits between them that is several seconds.
+const idleFetches = 20
+
+// idle reports whether this member is assigned something and has found nothing
+// for a while.
+func (w *worker) idle() bool {
+	return len(w.consumer.Assigned()) > 0 && w.consumer.EmptyFetches() >= idleFetches
 }
 
 // process takes one batch through one transaction. It returns how many of its
