@@ -1,6 +1,7 @@
 package share
 
 import (
+	"encoding/base64"
 	"reflect"
 	"testing"
 
@@ -125,8 +126,8 @@ func TestDeliveryCount(t *testing.T) {
 
 func TestNamedMemberID(t *testing.T) {
 	a, b := NamedMemberID("g", "id-0"), NamedMemberID("g", "id-0")
-	if a != b || len(a) != maxMemberIDLen {
-		t.Errorf("NamedMemberID = %q and %q, want the same with %d characters", a, b, maxMemberIDLen)
+	if uuid, err := base64.RawURLEncoding.DecodeString(a); a != b || err != nil || len(uuid) != 16 {
+		t.Errorf("NamedMemberID = %q and %q, want the same UUID in Kafka's text form", a, b)
 	}
 	if NamedMemberID("ab", "c") == NamedMemberID("a", "bc") {
 		t.Error("names that differ in where they are cut have one member ID")

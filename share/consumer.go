@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/rand"
 	"crypto/sha256"
+	"encoding/base64"
 	"errors"
 	"fmt"
 	"math"
@@ -23,7 +24,8 @@ type Config struct {
 	GroupID string
 	// Topics are the topics to subscribe to; at least one.
 	Topics []string
-	// MemberID identifies the member: at most 36 characters, "" makes a random
+	// MemberID identifies the member: at most 36 characters, and for Kafka 4.1 a
+	// UUID in Kafka's text form, such as [NamedMemberID] returns; "" makes a random
 	// one. A member that comes back after a crash under its old ID takes its
 	// place again at once instead of waiting for its own session timeout.
 	MemberID string
@@ -183,10 +185,14 @@ func NamedMemberID(names ...string) string {
 	return formatUUID([16]byte(h.Sum(nil)), 8)
 }
 
+// formatUUID returns a UUID as Kafka writes it. A broker of 4.1 fails on every
+// fetch of a member whose ID it cannot read as that. Like Kafka's, none begins
+// with "-".
 func formatUUID(b [16]byte, version byte) string {
+	b[0] &= 0x7f
 	b[6] = b[6]&0x0f | version<<4
 	b[8] = b[8]&0x3f | 0x80
-	return fmt.Sprintf("%x-%x-%x-%x-%x", b[:4], b[4:6], b[6:8], b[8:10], b[10:])
+	return base64.RawURLEncoding.EncodeToString(b[:])
 }
 
 // notify wakes everything that waits for a change. Called with mu held.

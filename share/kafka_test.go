@@ -14,6 +14,7 @@ import (
 	"github.com/kshare/kshare/share"
 	"github.com/kshare/kshare/wire"
 	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
 )
@@ -340,6 +341,33 @@ func TestRenewOnKafka(t *testing.T) {
 		acknowledge(t, c, again, wire.Accept)
 		k.wantLag(t, 0)
 	})
+}
+
+// In 4.1 share groups are a preview, without record limit, renewal and lag.
+func TestPreviewOnKafka(t *testing.T) {
+	k := newKafka(t, kafkatest.Start(t, kafkatest.Config{Version: kafkatest.Kafka41, Features: map[string]int16{"share.version": 1}}))
+	const n = 100
+	k.create(t, 1)
+	k.fromEarliest(t)
+	k.produce(t, n)
+	c := k.member(t, share.Config{})
+	for _, typ := range []wire.AcknowledgeType{wire.Release, wire.Accept} {
+		for seen := 0; seen < n; {
+			b := poll(t, c, 30)
+			seen += b.Len()
+			if typ == wire.Release {
+				err := c.Renew(testContext(t), b)
+				if !errors.Is(err, kerr.UnsupportedVersion) && !errors.Is(err, kerr.InvalidRequest) {
+					t.Errorf("Renew: %v", err)
+				}
+			}
+			acknowledge(t, c, b, typ)
+		}
+	}
+	k.produce(t, 1)
+	if got := offsets(poll(t, c, n)); len(got) != 1 || got[fmt.Sprintf("0/%d", n)] != 1 {
+		t.Errorf("after all were accepted: %v, want the record produced since", got)
+	}
 }
 
 func TestTransactionMarkersOnKafka(t *testing.T) {

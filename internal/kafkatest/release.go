@@ -19,6 +19,7 @@ import (
 // other one as well.
 const (
 	Kafka40 = "4.0.2" // no share groups but in early access, no share.version
+	Kafka41 = "4.1.2" // share groups as a preview, share.version 1 not finalized
 	Kafka42 = "4.2.2" // share groups, share.version 1
 	Kafka44 = "4.4.0" // share.version 2, which is the dead-letter queue (KIP-1191)
 )
