@@ -126,7 +126,15 @@ func (c *Client) pingSeed(ctx context.Context, seed *kgo.Broker, addr string) er
 func controllerListener(ctx context.Context, seed *kgo.Broker, addr string) error {
 	req := kmsg.NewPtrApiVersionsRequest()
 	req.ClientSoftwareName, req.ClientSoftwareVersion = softwareName, softwareVersion
-	kresp, err := seed.Request(ctx, req)
+	// A controller closes the connection on which it was asked for Metadata, and
+	// the request may be written to it before that is seen.
+	var kresp kmsg.Response
+	var err error
+	for range 3 {
+		if kresp, err = seed.RetriableRequest(ctx, req); err == nil {
+			break
+		}
+	}
 	if err != nil {
 		return nil // the caller knows that it does not answer
 	}
