@@ -188,7 +188,7 @@ func (c *Client) NewKgo(opts ...kgo.Opt) (*kgo.Client, error) {
 	}
 	cl, err := kgo.NewClient(append(base, opts...)...)
 	if err != nil {
-		return nil, fmt.Errorf("configure Kafka client: %w", err)
+		return nil, &ConfigError{Err: err}
 	}
 	return cl, nil
 }

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"slices"
 	"strings"
 	"syscall"
 
@@ -53,6 +54,37 @@ func (e *Error) Hint() string { return e.Advice }
 
 // BrokerID returns the node ID of the broker that answered; -1 when none did.
 func (e *Error) BrokerID() int32 { return e.Broker }
+
+// Join is [errors.Join] with a text of one line.
+func Join(errs ...error) error {
+	var all joinedError
+	for _, err := range errs {
+		if err != nil {
+			all = append(all, err)
+		}
+	}
+	switch len(all) {
+	case 0:
+		return nil
+	case 1:
+		return all[0]
+	}
+	return all
+}
+
+type joinedError []error
+
+func (e joinedError) Error() string {
+	parts := make([]string, 0, len(e))
+	for _, err := range e {
+		if s := err.Error(); !slices.Contains(parts, s) {
+			parts = append(parts, s)
+		}
+	}
+	return strings.Join(parts, "; ")
+}
+
+func (e joinedError) Unwrap() []error { return e }
 
 // Name returns the Kafka error name of err, such as "PRODUCER_FENCED", and the
 // error's own text when no broker named it.
@@ -183,6 +215,15 @@ func (e *ListenerError) Error() string { return e.Addr + " " + e.Reason }
 
 // Hint returns what to do instead.
 func (e *ListenerError) Hint() string { return e.Advice }
+
+// ConfigError says that no client can be made of a configuration.
+type ConfigError struct{ Err error }
+
+// Error names what is wrong.
+func (e *ConfigError) Error() string { return fmt.Sprintf("configure Kafka client: %v", e.Err) }
+
+// Unwrap returns the cause.
+func (e *ConfigError) Unwrap() error { return e.Err }
 
 // UnsupportedError says that this cluster cannot do what was asked, and which
 // part is missing.

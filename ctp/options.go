@@ -49,7 +49,7 @@ type Options struct {
 	// place of its members at once.
 	TransactionalID string
 
-	BatchRecords int   // most records of one transaction; 0 is 5000
+	BatchRecords int   // most records of one transaction, up to MaxBatchRecords; 0 is 5000
 	MaxRecords   int64 // stop after that many source records; 0 is no limit
 	UntilEmpty   bool  // stop when the group has nothing left of the source
 	Workers      int   // members with a transactional ID each; 0 is 1
@@ -80,6 +80,10 @@ type Options struct {
 // when nothing else is said.
 const DefaultBatchRecords = 5000
 
+// MaxBatchRecords is the most that can be said. A transaction of so many records
+// is of no use to anybody; it bounds what is held in memory.
+const MaxBatchRecords = 1_000_000
+
 // OptionError says that an option cannot be as it is.
 type OptionError struct {
 	Option string // as the command line spells it
@@ -97,8 +101,8 @@ func (o *Options) setDefaults() error {
 		return &OptionError{"--to", "no destination topic is given"}
 	case o.From == o.To:
 		return &OptionError{"--to", fmt.Sprintf("is the source topic %q as well: every record would be consumed again for ever", o.To)}
-	case o.BatchRecords < 0:
-		return &OptionError{"--batch-records", fmt.Sprintf("is %d, has to be at least 1", o.BatchRecords)}
+	case o.BatchRecords < 0 || o.BatchRecords > MaxBatchRecords:
+		return &OptionError{"--batch-records", fmt.Sprintf("is %d, has to be 1 to %d", o.BatchRecords, MaxBatchRecords)}
 	case o.MaxRecords < 0:
 		return &OptionError{"--max-records", fmt.Sprintf("is %d, has to be at least 1", o.MaxRecords)}
 	case o.Workers < 0:

@@ -42,7 +42,7 @@ func Run(ctx context.Context, cl *cluster.Client, opts Options) (*Result, error)
 	err = r.work(ctx)
 	res := opts.result(dialect.Name, opts.Now().Sub(start))
 	if err == nil && res.Consumed == 0 && opts.UntilEmpty {
-		opts.Warn(fmt.Errorf("%w: share group %q has nothing to read of topic %q; records from before the group's first use are read with --auto-offset-reset earliest",
+		opts.Warn(fmt.Errorf("%w: share group %q has nothing to read of topic %q; a group that is new starts at the end of a topic, with --auto-offset-reset earliest at its beginning, and one that is not new where it stands",
 			ErrNothingConsumed, opts.GroupID, opts.From))
 	}
 	return res, err

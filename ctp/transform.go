@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"strings"
 
 	"github.com/itchyny/gojq"
 	"github.com/twmb/franz-go/pkg/kgo"
@@ -83,7 +84,7 @@ func runJQ(ctx context.Context, code *gojq.Code, in any, r *kgo.Record) ([]*kgo.
 			if halt, ok := errors.AsType[*gojq.HaltError](err); ok && halt.Value() == nil {
 				return out, nil
 			}
-			return nil, fmt.Errorf("jq: %w", err)
+			return nil, fmt.Errorf("jq: %w", shortened{err})
 		}
 		if len(out) == maxOutputs {
 			return nil, ErrTooManyOutputs
@@ -95,6 +96,21 @@ func runJQ(ctx context.Context, code *gojq.Code, in any, r *kgo.Record) ([]*kgo.
 		out = append(out, &kgo.Record{Key: r.Key, Value: value, Headers: r.Headers, Timestamp: r.Timestamp})
 	}
 }
+
+// shortened is an error of jq, which may quote the whole record.
+type shortened struct{ error }
+
+const maxErrorText = 500
+
+func (e shortened) Error() string {
+	s := e.error.Error()
+	if len(s) <= maxErrorText {
+		return s
+	}
+	return strings.ToValidUTF8(s[:maxErrorText], "") + "..."
+}
+
+func (e shortened) Unwrap() error { return e.error }
 
 // decodeJSON reads exactly one JSON value and keeps numbers as they are written.
 func decodeJSON(b []byte) (any, error) {

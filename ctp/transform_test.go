@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 	"time"
+	"unicode/utf8"
 
 	"github.com/twmb/franz-go/pkg/kgo"
 )
@@ -72,6 +73,19 @@ func TestJQWrongExpression(t *testing.T) {
 		if _, err := JQ(expr); err == nil || !strings.Contains(err.Error(), expr) {
 			t.Errorf("JQ(%q) = %v, want an error that shows the expression", expr, err)
 		}
+	}
+}
+
+// A message of jq may hold the whole record.
+func TestJQErrorIsShort(t *testing.T) {
+	transform, err := JQ("error")
+	if err != nil {
+		t.Fatal(err)
+	}
+	long := []byte("\"" + strings.Repeat("\u00e4", 100_000) + "\"")
+	_, err = transform(t.Context(), &kgo.Record{Value: long})
+	if err == nil || len(err.Error()) > 600 || !strings.HasSuffix(err.Error(), "\u00e4...") || !utf8.ValidString(err.Error()) {
+		t.Errorf("a long message of jq became %d bytes", len(err.Error()))
 	}
 }
 

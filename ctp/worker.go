@@ -455,7 +455,7 @@ func (w *worker) begin(ctx context.Context, b *share.Batch) error {
 			return err
 		}
 		if gerr := guard.Check(w.opts.Now()); gerr != nil {
-			return errors.Join(gerr, err)
+			return cluster.Join(gerr, err)
 		}
 		if try == 0 {
 			w.opts.Warn(err)

@@ -378,7 +378,7 @@ func (c *Consumer) Close(ctx context.Context) error {
 	}
 	wg.Wait()
 	errs[len(sessions)] = c.leave(ctx)
-	return errors.Join(errs...)
+	return cluster.Join(errs...)
 }
 
 // fail ends the consumer: Poll returns err from now on.

@@ -37,7 +37,7 @@ func (c *Consumer) join(ctx context.Context) (time.Duration, error) {
 		case <-t.C:
 		case <-ctx.Done():
 			t.Stop()
-			return 0, errors.Join(context.Cause(ctx), err)
+			return 0, cluster.Join(context.Cause(ctx), err)
 		}
 	}
 }

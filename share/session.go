@@ -434,7 +434,7 @@ func (c *Consumer) eachLeader(ctx context.Context, b *Batch, acks *Acknowledgeme
 	for range byNode {
 		all = append(all, <-errs)
 	}
-	return errors.Join(all...)
+	return cluster.Join(all...)
 }
 
 func (s *session) acknowledgeTaken(ctx context.Context, acks *Acknowledgements, renew bool) error {
@@ -498,7 +498,7 @@ func (s *session) acknowledgeErrors(resp *kmsg.ShareAcknowledgeResponse) error {
 			}
 		}
 	}
-	return errors.Join(errs...)
+	return cluster.Join(errs...)
 }
 
 // moved is called when this leader does not lead a partition any more. What it

@@ -462,7 +462,7 @@ func (s *Session) endTxn(ctx context.Context, commit bool) error {
 			return err
 		}
 		if !pause(ctx, try) {
-			return errors.Join(context.Cause(ctx), err)
+			return cluster.Join(context.Cause(ctx), err)
 		}
 	}
 }
