@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -55,7 +56,7 @@ open transaction is aborted and everything that was acquired is given back.`,
 		Example: `  kshare ctp -b localhost:9092 --from orders --to shipped
   kshare ctp -b localhost:9092 --from orders --to big --jq 'select(.amount > 100)' --until-empty
   kshare ctp --sandbox --load orders=examples/orders.ndjson --from orders --to shipped --until-empty`,
-		Args: cobra.NoArgs,
+		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			opts.OnError, opts.Guarantee = ctp.OnError(onError), ctp.Guarantee(guarantee)
 			if err := opts.check(cmd.Flags().Changed, topics, loads); err != nil {
@@ -79,7 +80,7 @@ open transaction is aborted and everything that was acquired is given back.`,
 	fs.IntVar(&opts.Workers, "workers", 1, "`number` of members that work at once")
 	fs.DurationVar(&opts.TxnTimeout, "txn-timeout", txn.DefaultTimeout, "transaction timeout, a `duration`")
 	fs.StringVar(&opts.AutoOffsetReset, "auto-offset-reset", "", "set `where` the group starts if it is new: earliest, latest or by_duration:PT1H")
-	fs.StringVar(&opts.IsolationLevel, "isolation-level", "", "set what the group reads: `read_committed` or read_uncommitted")
+	fs.StringVar(&opts.IsolationLevel, "isolation-level", "", "set `what` the group reads: read_committed or read_uncommitted")
 	opts.connection.addTo(fs)
 	fs.BoolVar(&opts.Sandbox, "sandbox", false, "run on a sandbox that lives as long as the command")
 	fs.StringArrayVar(&topics, "topic", nil, "with --sandbox: create a topic, `name[:partitions]`; may be repeated")
@@ -95,8 +96,8 @@ func (o *ctpOptions) check(changed func(string) bool, topics, loads []string) er
 		return usagef("--from and --to are needed: the topics to consume and to produce to")
 	case o.From == o.To:
 		return usagef("--from and --to are both %q: every record would be consumed again for ever", o.From)
-	case o.BatchRecords < 1:
-		return usagef("--batch-records %d: want at least 1", o.BatchRecords)
+	case o.BatchRecords < 1 || o.BatchRecords > ctp.MaxBatchRecords:
+		return usagef("--batch-records %d: want 1 to %d", o.BatchRecords, ctp.MaxBatchRecords)
 	case o.MaxRecords < 0 || changed("max-records") && o.MaxRecords == 0:
 		return usagef("--max-records %d: want at least 1", o.MaxRecords)
 	case o.Workers < 1 || o.Workers > maxWorkers:
@@ -109,6 +110,13 @@ func (o *ctpOptions) check(changed func(string) bool, topics, loads []string) er
 		return usagef("--guarantee %q: want exactly-once or at-least-once", o.Guarantee)
 	case !slices.Contains([]string{"", "read_committed", "read_uncommitted"}, o.IsolationLevel):
 		return usagef("--isolation-level %q: want read_committed or read_uncommitted", o.IsolationLevel)
+	case o.AutoOffsetReset != "" && !isOffsetReset(o.AutoOffsetReset):
+		return usagef("--auto-offset-reset %q: want earliest, latest, or by_duration: and an ISO 8601 duration such as by_duration:PT1H30M", o.AutoOffsetReset)
+	}
+	for _, t := range []struct{ flag, name string }{{"--from", o.From}, {"--to", o.To}} {
+		if err := checkTopicName(t.flag, t.name, t.name); err != nil {
+			return err
+		}
 	}
 	if err := checkDialect(o.Dialect); err != nil {
 		return err
@@ -121,6 +129,16 @@ func (o *ctpOptions) check(changed func(string) bool, topics, loads []string) er
 		o.Transform = transform
 	}
 	return o.checkSandbox(changed, topics, loads)
+}
+
+// isOffsetReset holds for the values of share.auto.offset.reset. A broker may
+// take durations that this does not, such as negative parts; no one needs them.
+func isOffsetReset(s string) bool {
+	d, ok := strings.CutPrefix(s, "by_duration:")
+	if !ok {
+		return s == "earliest" || s == "latest"
+	}
+	return regexp.MustCompile(`^P(\d+D)?(T(\d+H)?(\d+M)?(\d+(\.\d+)?S)?)?$`).MatchString(d) && strings.ContainsAny(d[len(d)-1:], "DHMS")
 }
 
 const (
@@ -178,7 +196,7 @@ func runCtp(ctx context.Context, d *Deps, opts ctpOptions) (res *ctp.Result, err
 		if sb, err = runSandboxRun(ctx, d, sandboxRunOptions{SandboxConfig: opts.SandboxConfig, Loads: opts.Loads}); err != nil {
 			return nil, err
 		}
-		defer func() { err = errors.Join(err, sb.Close()) }()
+		defer func() { err = cluster.Join(err, sb.Close()) }()
 		d.flags.Bootstrap = strings.Split(sb.BootstrapServers(), ",")
 		d.Notice("running on a sandbox that ends with this command")
 	}
@@ -197,8 +215,12 @@ func runCtp(ctx context.Context, d *Deps, opts ctpOptions) (res *ctp.Result, err
 
 // ctpError adds what to do next to errors that the flags have to do with.
 func ctpError(err error, opts *ctpOptions) error {
+	const shorter = "choose a shorter --txn-timeout, or raise transaction.max.timeout.ms on the brokers"
 	if _, ok := errors.AsType[*txn.TimeoutRejectedError](err); ok {
-		return hintf(fmt.Errorf("--txn-timeout %s: %w", opts.TxnTimeout, err), "choose a shorter --txn-timeout, or raise transaction.max.timeout.ms on the brokers")
+		return hintf(fmt.Errorf("--txn-timeout %s: %w", opts.TxnTimeout, err), shorter)
+	}
+	if e, ok := errors.AsType[*ctp.OptionError](err); ok && e.Option == "--txn-timeout" {
+		return hintf(err, shorter)
 	}
 	if e, ok := errors.AsType[*cluster.UnsupportedError](err); ok && opts.Guarantee == ctp.ExactlyOnce {
 		return hintf(err, "%s; where share groups are enabled, --guarantee at-least-once works", e.Advice)
@@ -269,7 +291,8 @@ func ctpView(r *ctp.Result) output.View {
 	if r == nil {
 		return output.View{}
 	}
-	seconds := r.Elapsed.Round(time.Millisecond).Seconds()
+	// Not Seconds(), which makes 1.6909999999999998 of 1.691 s.
+	seconds := float64(r.Elapsed.Round(time.Millisecond).Milliseconds()) / 1000
 	t := output.NewTable("CONSUMED", "PRODUCED", "ACKNOWLEDGED", "REJECTED", "RELEASED", "COMMITTED", "ABORTED", "UNKNOWN", "SECONDS")
 	t.Row(r.Consumed, r.Produced, r.Acknowledged, r.Rejected, r.Released, r.Committed, r.Aborted, r.Unknown, seconds)
 	return output.View{

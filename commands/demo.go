@@ -2,10 +2,10 @@ package commands
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"strings"
 
+	"github.com/kshare/kshare/cluster"
 	"github.com/kshare/kshare/internal/demo"
 	"github.com/kshare/kshare/output"
 	"github.com/kshare/kshare/wire"
@@ -31,7 +31,7 @@ Every step is what any client of a cluster could do, and asks the cluster
 whether it worked: a step that did not ends the demonstration.`,
 		Example: `  kshare demo
   kshare demo --profile draft -o json`,
-		Args: cobra.NoArgs,
+		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			dialect, ok := wire.DialectByName(profile)
 			if !ok {
@@ -57,7 +57,7 @@ func runDemo(ctx context.Context, d *Deps, opts demoOptions) (steps []demo.Step,
 	if err != nil {
 		return nil, err
 	}
-	defer func() { err = errors.Join(err, sb.Close()) }()
+	defer func() { err = cluster.Join(err, sb.Close()) }()
 	if _, err := sb.Load(ctx, demo.SourceTopic, "example orders", demo.Orders()); err != nil {
 		return nil, err
 	}

@@ -87,7 +87,7 @@ func exitRules() []exitRule {
 		{exitUnknownOutcome, isA[*txn.OutcomeUnknownError](), "records and acknowledgements share the outcome; ask again with the transactional id above before the batch is repeated"},
 		{exitUsage, anyOf(isA[*usageError](), isA[*ctp.OptionError](), isA[*txn.TimeoutRejectedError](),
 			isA[*sandbox.AddressError](), isA[*sandbox.MismatchError](),
-			isA[*cluster.ListenerError](), isA[*feature.DirectionError]()), ""},
+			isA[*cluster.ListenerError](), isA[*cluster.ConfigError](), isA[*feature.DirectionError]()), ""},
 		{exitClosedPipe, isAny(syscall.EPIPE, errClosedPipe), ""},
 		{exitInterrupted, isSignal(os.Interrupt), ""},
 		{exitTerminated, isSignal(syscall.SIGTERM), ""},

@@ -4,7 +4,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -76,15 +78,32 @@ func (d *Deps) bootstrap() ([]string, error) {
 	}
 	var out []string
 	for s := range strings.SplitSeq(servers, ",") {
-		if s = strings.TrimSpace(s); s != "" {
-			out = append(out, s)
+		if s = strings.TrimSpace(s); s == "" {
+			continue
 		}
+		if !isServer(s) {
+			return nil, usagef("bootstrap server %q: want HOST:PORT with a port from 1 to %d, and brackets around an IPv6 address", s, maxPort)
+		}
+		out = append(out, s)
 	}
 	if len(out) == 0 {
 		return nil, hintf(usagef("no cluster to connect to"),
 			"give --bootstrap-server HOST:PORT or set %s; without a cluster, 'kshare sandbox run' starts one", bootstrapEnv)
 	}
 	return out, nil
+}
+
+// isServer holds for a host with or without a port.
+func isServer(s string) bool {
+	if !strings.Contains(s, ":") {
+		return isHost(s)
+	}
+	host, port, err := net.SplitHostPort(s)
+	if err != nil || host == "" || !isHost(host) {
+		return false
+	}
+	n, err := strconv.Atoi(port)
+	return err == nil && n >= 1 && n <= maxPort
 }
 
 // Confirm asks before the cluster is changed: the answer must be want. With

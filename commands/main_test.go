@@ -26,7 +26,7 @@ func TestUsageErrors(t *testing.T) {
 		{"unknown subcommand", "sandbox rnu", "kshare: error: unknown command \"rnu\" for \"kshare sandbox\"\nkshare: hint: did you mean 'kshare sandbox run'?\n"},
 		{"nothing like it", "sandbox xyzzy", "kshare: error: unknown command \"xyzzy\" for \"kshare sandbox\"\nkshare: hint: 'kshare sandbox --help' lists commands\n"},
 		{"unknown flag", "version --nope", "unknown flag: --nope"},
-		{"argument", "version x", "unknown command \"x\" for \"kshare version\""},
+		{"argument", "version x", "\"kshare version\" takes no argument, and got \"x\""},
 		{"format", "version -o xml", "want one of table, wide, json, yaml, csv"},
 		{"colour", "version --color=blue", "want auto, always or never"},
 		{"timeout", "version --timeout=-1s", "want a positive duration"},

@@ -10,6 +10,7 @@ import (
 
 	"github.com/kshare/kshare/output"
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 )
 
 // runFunc is the operation behind a command. The tree passes the real one; a
@@ -102,6 +103,9 @@ func (t *tree) finish(cmd *cobra.Command) {
 	run := cmd.RunE
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		if err := t.d.flags.check(); err != nil {
+			return err
+		}
+		if err := checkNotEmpty(cmd.Flags()); err != nil {
 			return err
 		}
 		t.started = true
@@ -198,6 +202,29 @@ func wantsJSON(args []string) bool {
 		}
 	}
 	return false
+}
+
+// noArgs refuses arguments. An expression that the shell has split ends here.
+func noArgs(cmd *cobra.Command, args []string) error {
+	if len(args) == 0 {
+		return nil
+	}
+	return hintf(usagef("%q takes no argument, and got %q", cmd.CommandPath(), args[0]),
+		"quote values that have blanks; '%s --help' lists flags", cmd.CommandPath())
+}
+
+// checkNotEmpty refuses flags whose value is empty, as that of --group "$GROUP"
+// is where the variable is not set: a script that names something must not get
+// the default instead.
+func checkNotEmpty(fs *pflag.FlagSet) error {
+	var err error
+	fs.Visit(func(f *pflag.Flag) {
+		empty := map[string]string{"string": "", "stringSlice": "[]"}
+		if s, ok := empty[f.Value.Type()]; ok && f.Value.String() == s && err == nil {
+			err = hintf(usagef("--%s: the value is empty", f.Name), "leave the flag out to get the default")
+		}
+	})
+	return err
 }
 
 // needSubcommand is what a command does that only has subcommands: it tells

@@ -2,7 +2,6 @@ package commands
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -10,7 +9,9 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"unicode"
 
+	"github.com/kshare/kshare/cluster"
 	"github.com/kshare/kshare/output"
 	"github.com/kshare/kshare/wire"
 	"github.com/spf13/cobra"
@@ -119,7 +120,7 @@ level of share.version.`,
   kshare sandbox run --load orders=examples/orders.ndjson -o json
   tail -n 100 app.log | kshare sandbox run --load log=-
   kshare sandbox run --brokers 3 --port 9092 --profile draft --data-dir ./sandbox-data`,
-		Args: cobra.NoArgs,
+		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			var err error
 			if opts.Topics, opts.Loads, err = parseSandboxTopics(topics, loads); err != nil {
@@ -142,7 +143,7 @@ level of share.version.`,
 	fs.StringArrayVar(&loads, "load", nil, "load `topic=file`, one record a line, - for stdin; may be repeated")
 	fs.StringVar(&opts.Profile, "profile", "kip", "`dialect` of KIP-1289: "+dialectChoice())
 	fs.IntVar(&opts.ShareVersion, "share-version", -1, "finalized `level` of share.version, -1 for that of the profile")
-	fs.StringVar(&opts.PendingState, "pending-state", pendingPersisted, "where staged acknowledgements are kept: `persisted`, or memory as in the voted text")
+	fs.StringVar(&opts.PendingState, "pending-state", pendingPersisted, "`where` staged acknowledgements are kept: persisted, or memory as in the voted text")
 	fs.StringVar(&opts.DataDir, "data-dir", "", "keep data in `directory` (default in memory)")
 	fs.StringVar(&opts.Control, "control", "", "serve /healthz and /state over HTTP on a loopback `address`")
 	fs.BoolVar(&opts.AnyAddress, "any-address", false, "listen on all addresses instead of loopback")
@@ -185,6 +186,8 @@ func checkSandboxConfig(c *SandboxConfig) error {
 		return usagef("--pending-state %q: want %s or %s", c.PendingState, pendingPersisted, pendingMemory)
 	case c.AdvertisedHost != "" && !c.AnyAddress:
 		return usagef("--advertised-host: needs --any-address")
+	case !isHost(c.AdvertisedHost):
+		return usagef("--advertised-host %q: want a host name or an IP address, without a port", c.AdvertisedHost)
 	}
 	if err := checkControl(c); err != nil {
 		return err
@@ -193,6 +196,14 @@ func checkSandboxConfig(c *SandboxConfig) error {
 		c.ShareVersion = int(dialect.ShareVersion)
 	}
 	return nil
+}
+
+// isHost holds for what can stand before a port in an address, and for "".
+func isHost(s string) bool {
+	ip, _, _ := strings.Cut(s, "%") // a zone may follow
+	return net.ParseIP(ip) != nil || !strings.ContainsFunc(s, func(r rune) bool {
+		return !unicode.IsLetter(r) && !unicode.IsDigit(r) && r != '.' && r != '-' && r != '_'
+	})
 }
 
 // checkControl refuses control addresses that other machines could reach; the
@@ -233,6 +244,9 @@ func parseSandboxTopics(topics, loads []string) ([]SandboxTopic, []sandboxLoad, 
 		if !ok || file == "" || !isTopicName(topic) {
 			return nil, nil, usagef("--load %q: want TOPIC=FILE, or TOPIC=- for stdin", s)
 		}
+		if err := checkTopicName("--load", s, topic); err != nil {
+			return nil, nil, err
+		}
 		if file == "-" {
 			stdin++
 		}
@@ -257,10 +271,19 @@ func parseSandboxTopic(s string) (SandboxTopic, error) {
 		}
 		t.Partitions = n
 	}
-	if !isTopicName(name) {
-		return t, usagef("--topic %q: a name has 1 to %d of the characters a-z, A-Z, 0-9, '.', '_' and '-'", s, maxTopicName)
+	return t, checkTopicName("--topic", s, name)
+}
+
+// checkTopicName returns a usage error, about the value of a flag, for a name that
+// no topic can have, or that only one of Kafka's own has.
+func checkTopicName(flag, value, name string) error {
+	switch {
+	case !isTopicName(name):
+		return usagef("%s %q: a name has 1 to %d of the characters a-z, A-Z, 0-9, '.', '_' and '-'", flag, value, maxTopicName)
+	case slices.Contains([]string{"__consumer_offsets", "__transaction_state", "__share_group_state"}, name):
+		return usagef("%s %q: topic %s is internal to Kafka", flag, value, name)
 	}
-	return t, nil
+	return nil
 }
 
 // isTopicName holds for the names that Kafka allows.
@@ -292,7 +315,13 @@ func runSandboxRun(ctx context.Context, d *Deps, opts sandboxRunOptions) (*runni
 			return nil, usagef("--load %s=%s: %v", l.Topic, l.File, err)
 		}
 		defer func() { _ = f.Close() }() // was only read
+		if st, err := f.Stat(); err == nil && st.IsDir() {
+			return nil, usagef("--load %s=%s: is a directory, want a file", l.Topic, l.File)
+		}
 		readers[i] = f
+	}
+	if opts.AnyAddress {
+		d.Warn("the sandbox listens on all addresses of this machine, and lets everybody in who can reach it")
 	}
 	sb, err := d.StartSandbox(ctx, opts.SandboxConfig)
 	if err != nil {
@@ -302,7 +331,7 @@ func runSandboxRun(ctx context.Context, d *Deps, opts sandboxRunOptions) (*runni
 	for i, l := range opts.Loads {
 		n, err := sb.Load(ctx, l.Topic, l.File, readers[i])
 		if err != nil {
-			return nil, errors.Join(err, sb.Close())
+			return nil, cluster.Join(err, sb.Close())
 		}
 		running.info.Loaded = append(running.info.Loaded, sandboxLoaded{Topic: l.Topic, File: l.File, Records: n})
 	}
@@ -333,7 +362,7 @@ func serveSandbox(ctx context.Context, d *Deps, sb *runningSandbox) error {
 		}
 	}
 	if cerr := sb.Close(); cerr != nil {
-		err = errors.Join(err, fmt.Errorf("close sandbox: %w", cerr))
+		err = cluster.Join(err, fmt.Errorf("close sandbox: %w", cerr))
 	}
 	return err
 }

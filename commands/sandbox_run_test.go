@@ -74,6 +74,9 @@ func TestSandboxRunParsing(t *testing.T) {
 func TestSandboxRunRefuses(t *testing.T) {
 	for _, c := range []struct{ args, want string }{
 		{"--brokers 0", "--brokers 0: want 1 to 16"},
+		{"--any-address --advertised-host a:9092", `--advertised-host "a:9092": want a host name`},
+		{"--any-address --advertised-host a/b", `--advertised-host "a/b": want a host name`},
+		{"--topic __share_group_state", `--topic "__share_group_state": topic __share_group_state is internal`},
 		{"--brokers 17", "--brokers 17: want 1 to 16"},
 		{"--port -1", "--port -1: want 0 to 65533"},
 		{"--port 65534", "--port 65534: want 0 to 65533"},

@@ -10,6 +10,7 @@ import (
 	"os"
 	"time"
 
+	"github.com/kshare/kshare/cluster"
 	"github.com/kshare/kshare/sandbox"
 	"github.com/kshare/kshare/wire"
 )
@@ -36,7 +37,7 @@ func startSandbox(ctx context.Context, c SandboxConfig) (Sandbox, error) {
 		return local, nil
 	}
 	if err := local.serveControl(ctx, c.Control); err != nil {
-		return nil, errors.Join(hintf(err, "give another address with --control"), sb.Close())
+		return nil, cluster.Join(hintf(err, "give another address with --control"), sb.Close())
 	}
 	return local, nil
 }
@@ -123,5 +124,5 @@ func (s *localSandbox) Close() error {
 	if s.control != nil {
 		err = s.control.Close()
 	}
-	return errors.Join(err, s.Sandbox.Close())
+	return cluster.Join(err, s.Sandbox.Close())
 }

@@ -34,7 +34,7 @@ func newVersionCmd(d *Deps, run runFunc[versionOptions, versionInfo]) *cobra.Com
 		Long:  "Show which build of kshare this is. Neither the network nor any file is touched.",
 		Example: `  kshare version
   kshare version -o json`,
-		Args: cobra.NoArgs,
+		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			v, err := run(cmd.Context(), d, versionOptions{})
 			return d.show(versionView(v), err)

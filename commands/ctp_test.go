@@ -1,0 +1,108 @@
+package commands
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/kshare/kshare/ctp"
+)
+
+// parsedCtp runs "ctp" with args and returns the options it came to.
+func parsedCtp(t *testing.T, args ...string) (ctpOptions, error) {
+	t.Helper()
+	var got ctpOptions
+	d := &Deps{Now: func() time.Time { return time.Time{} }, flags: &globalFlags{}}
+	stop := errors.New("parsed")
+	cmd := newCtpCmd(d, func(_ context.Context, _ *Deps, o ctpOptions) (*ctp.Result, error) {
+		got = o
+		return nil, stop
+	})
+	cmd.SilenceErrors, cmd.SilenceUsage = true, true
+	cmd.SetArgs(args)
+	err := cmd.ExecuteContext(t.Context())
+	if errors.Is(err, stop) {
+		err = nil
+	}
+	return got, err
+}
+
+func TestCtpRefuses(t *testing.T) {
+	for _, c := range []struct{ args, want string }{
+		{"", "--from and --to are needed"},
+		{"--from a", "--from and --to are needed"},
+		{"--from a --to a", `--from and --to are both "a"`},
+		{"--from a --to b/c", `--to "b/c": a name has 1 to 249`},
+		{"--from a --to ..", `--to "..": a name has 1 to 249`},
+		{"--from __share_group_state --to b", `--from "__share_group_state": topic __share_group_state is internal`},
+		{"--from a --to __consumer_offsets", "is internal to Kafka"},
+		{"--from a --to b --batch-records 0", "--batch-records 0: want 1 to 1000000"},
+		{"--from a --to b --batch-records 4294967297", "want 1 to 1000000"},
+		{"--from a --to b --max-records 0", "--max-records 0: want at least 1"},
+		{"--from a --to b --max-records -1", "--max-records -1: want at least 1"},
+		{"--from a --to b --workers 0", "--workers 0: want 1 to 64"},
+		{"--from a --to b --workers 65", "--workers 65: want 1 to 64"},
+		{"--from a --to b --txn-timeout 999ms", "--txn-timeout 999ms: want at least 1s"},
+		{"--from a --to b --on-error skip", `--on-error "skip": want fail, release or reject`},
+		{"--from a --to b --guarantee at-most-once", "want exactly-once or at-least-once"},
+		{"--from a --to b --isolation-level committed", "want read_committed or read_uncommitted"},
+		{"--from a --to b --auto-offset-reset first", `--auto-offset-reset "first": want earliest, latest`},
+		{"--from a --to b --auto-offset-reset by_duration:1h", "by_duration:PT1H30M"},
+		{"--from a --to b --dialect kraft", `--dialect "kraft": want kip or draft`},
+		{"--from a --to b --jq {", `--jq: jq expression "{"`},
+		{"--from a --to b --load a=x", "--sandbox is not given"},
+		{"--from a --to b --topic a", "--sandbox is not given"},
+		{"--from a --to b --profile kip", "--sandbox is not given"},
+		{"--from a --to b --sandbox --load a", `--load "a": want TOPIC=FILE`},
+		{"--from a --to b --sandbox --topic a:0", "with 1 to 10000 partitions"},
+		{"--from a --to b --sandbox --topic __transaction_state:2", "is internal to Kafka"},
+		{"--from a --to b --sandbox --load __consumer_offsets=x", "is internal to Kafka"},
+		{"--from a --to b .status", `takes no argument, and got ".status"`},
+	} {
+		_, err := parsedCtp(t, strings.Fields(c.args)...)
+		if code, _ := classify(err); err == nil || code != exitUsage || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("ctp %s: %v (exit code %d), want %s", c.args, err, code, c.want)
+		}
+	}
+}
+
+func TestCtpOffsetReset(t *testing.T) {
+	for value, want := range map[string]bool{
+		"earliest": true, "latest": true, "none": false, "": false, "by_duration:": false,
+		"by_duration:P": false, "by_duration:PT": false, "by_duration:P1DT": false, "by_duration:PT1": false,
+		"by_duration:PT1H": true, "by_duration:P2D": true, "by_duration:P2DT3H4M5.5S": true, "by_duration:PT0S": true,
+	} {
+		if got := isOffsetReset(value); got != want {
+			t.Errorf("isOffsetReset(%q) = %v, want %v", value, got, want)
+		}
+	}
+}
+
+// A throw-away sandbox has the destination, starts at the beginning and reads
+// committed records, unless something else is said.
+func TestCtpSandboxDefaults(t *testing.T) {
+	o, err := parsedCtp(t, "--sandbox", "--from", "a", "--to", "b", "--load", "a=x")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if o.AutoOffsetReset != "earliest" || o.IsolationLevel != "read_committed" || !slices.Contains(o.SandboxConfig.Topics, SandboxTopic{"b", 6}) {
+		t.Errorf("options %+v", o)
+	}
+	o, err = parsedCtp(t, "--sandbox", "--from", "a", "--to", "b", "--topic", "b:1", "--auto-offset-reset", "by_duration:PT1H", "--isolation-level", "read_uncommitted")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if o.AutoOffsetReset != "by_duration:PT1H" || o.IsolationLevel != "read_uncommitted" || !slices.Equal(o.SandboxConfig.Topics, []SandboxTopic{{"b", 1}}) {
+		t.Errorf("options %+v", o)
+	}
+}
+
+func TestCtpViewSeconds(t *testing.T) {
+	v := ctpView(&ctp.Result{Elapsed: 1691 * time.Millisecond})
+	if got := v.Data.(*ctpResult).Seconds; got != 1.691 {
+		t.Errorf("1691 ms are %v seconds", got)
+	}
+}
