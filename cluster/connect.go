@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"strconv"
 	"sync"
 	"time"
 
@@ -48,8 +49,9 @@ const (
 
 // Client is a connection to a cluster. It is safe for concurrent use.
 type Client struct {
-	cfg Config
-	kgo *kgo.Client
+	cfg   Config
+	kgo   *kgo.Client
+	seeds []string // who answered, and the brokers it named; nil before that
 
 	mu       sync.Mutex
 	versions map[int32]BrokerVersions // by node ID, for sends that need a verdict
@@ -92,10 +94,10 @@ func (c *Client) ping(ctx context.Context) error {
 	var last error
 	for i, seed := range seeds {
 		seedCtx, cancel := limited(ctx, c.cfg.DialTimeout, len(seeds)-i)
-		err := c.pingSeed(seedCtx, seed, c.cfg.BootstrapServers[i])
+		brokers, err := c.pingSeed(seedCtx, seed, c.cfg.BootstrapServers[i])
 		cancel()
 		if err == nil {
-			return nil
+			return c.useSeeds(c.cfg.BootstrapServers[i], brokers)
 		}
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
@@ -108,17 +110,27 @@ func (c *Client) ping(ctx context.Context) error {
 	return last
 }
 
-func (c *Client) pingSeed(ctx context.Context, seed *kgo.Broker, addr string) error {
+func (c *Client) pingSeed(ctx context.Context, seed *kgo.Broker, addr string) ([]kmsg.MetadataResponseBroker, error) {
 	req := kmsg.NewPtrMetadataRequest()
 	req.Topics = []kmsg.MetadataRequestTopic{}
-	_, err := seed.Request(ctx, req)
+	kresp, err := seed.Request(ctx, req)
 	if err == nil {
-		return nil
+		return kresp.(*kmsg.MetadataResponse).Brokers, nil
 	}
 	if e := controllerListener(ctx, seed, addr); e != nil {
-		return e
+		return nil, e
 	}
-	return classify(err, c.cfg.BootstrapServers)
+	return nil, classify(err, c.cfg.BootstrapServers)
+}
+
+// useSeeds drops the bootstrap servers that did not answer: kgo asks a seed now
+// and then, also for a coordinator, and gives up after a few that are dead.
+func (c *Client) useSeeds(answered string, brokers []kmsg.MetadataResponseBroker) error {
+	c.seeds = []string{answered}
+	for _, b := range brokers {
+		c.seeds = append(c.seeds, net.JoinHostPort(b.Host, strconv.Itoa(int(b.Port))))
+	}
+	return c.kgo.UpdateSeedBrokers(c.seeds...)
 }
 
 // controllerListener returns an error when a server is a KRaft controller: it
@@ -154,7 +166,7 @@ func controllerListener(ctx context.Context, seed *kgo.Broker, addr string) erro
 // requests of one connection one after the other, so whatever waits in a long
 // fetch should have connections of its own. The caller closes the clone.
 func (c *Client) Clone() (*Client, error) {
-	clone := &Client{cfg: c.cfg, versions: make(map[int32]BrokerVersions)}
+	clone := &Client{cfg: c.cfg, seeds: c.seeds, versions: make(map[int32]BrokerVersions)}
 	cl, err := clone.NewKgo()
 	if err != nil {
 		return nil, err
@@ -166,8 +178,12 @@ func (c *Client) Clone() (*Client, error) {
 // NewKgo returns a further kgo client for this cluster, with opts added. The
 // caller closes it.
 func (c *Client) NewKgo(opts ...kgo.Opt) (*kgo.Client, error) {
+	seeds := c.seeds
+	if seeds == nil {
+		seeds = c.cfg.BootstrapServers
+	}
 	base := []kgo.Opt{
-		kgo.SeedBrokers(c.cfg.BootstrapServers...),
+		kgo.SeedBrokers(seeds...),
 		kgo.ClientID(c.cfg.ClientID),
 		kgo.SoftwareNameAndVersion(softwareName, softwareVersion),
 		kgo.DialTimeout(c.cfg.DialTimeout),

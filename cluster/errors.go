@@ -5,6 +5,7 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"slices"
 	"strings"
@@ -224,6 +225,14 @@ func (e *ConfigError) Error() string { return fmt.Sprintf("configure Kafka clien
 
 // Unwrap returns the cause.
 func (e *ConfigError) Unwrap() error { return e.Err }
+
+// IsUnanswered reports whether err came of a request that no broker answered,
+// because it could not be reached or the connection broke. Whether the broker
+// has acted on the request is not known.
+func IsUnanswered(err error) bool {
+	_, op := errors.AsType[*net.OpError](err)
+	return op || errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, net.ErrClosed)
+}
 
 // UnsupportedError says that this cluster cannot do what was asked, and which
 // part is missing.

@@ -678,3 +678,34 @@ func TestRunAtLeastOnceRepeatsWhatIsNotAcknowledged(t *testing.T) {
 		t.Errorf("%d of %d records arrived, %d in all; the result says %+v", len(counts), n, len(e.committed()), res)
 	}
 }
+
+// Most of the bootstrap servers are not there: one that answers is enough.
+func TestRunWithDeadBootstrapServers(t *testing.T) {
+	e := newEnv(t, "kip")
+	var servers []string
+	for range 3 {
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		servers = append(servers, l.Addr().String())
+		if err := l.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	servers = append(servers, e.sb.Addrs()[1])
+	for i := range 10 { // kgo begins with any of them
+		cl, err := cluster.Connect(t.Context(), cluster.Config{BootstrapServers: servers})
+		if err != nil {
+			t.Fatal(err)
+		}
+		e.produce(1, plain)
+		opts := e.options()
+		opts.MaxRecords = 1
+		res, err := ctp.Run(t.Context(), cl, opts)
+		cl.Close()
+		if err != nil || res.Consumed != 1 {
+			t.Fatalf("run %d: %+v, %v; want one record consumed", i, res, err)
+		}
+	}
+}

@@ -29,7 +29,7 @@ func (c *Consumer) join(ctx context.Context) (time.Duration, error) {
 		if err == nil {
 			return heartbeatInterval(resp), nil
 		}
-		if !isRetriable(err) {
+		if unanswered := cluster.IsUnanswered(err) && try < joinTries; !isRetriable(err) && !unanswered {
 			return 0, err
 		}
 		t := time.NewTimer(backoff(try))
@@ -41,6 +41,10 @@ func (c *Consumer) join(ctx context.Context) (time.Duration, error) {
 		}
 	}
 }
+
+// joinTries is how often joining is tried again when no broker answers, in some
+// seconds. A coordinator that answers that it is loading is waited for.
+const joinTries = 8
 
 func heartbeatInterval(resp *kmsg.ShareGroupHeartbeatResponse) time.Duration {
 	return time.Duration(max(resp.HeartbeatIntervalMillis, 1)) * time.Millisecond

@@ -67,9 +67,8 @@ type Session struct {
 }
 
 // NewSession checks that the cluster can stage acknowledgements, unless the
-// session only produces, and initialises
-// the producer, which aborts what an earlier session with the same transactional
-// ID left open. It may return *cluster.UnsupportedError, *cluster.AuthError,
+// session only produces, and initialises the producer, which aborts what an
+// earlier session with the same transactional ID left open. It may return *cluster.UnsupportedError, *cluster.AuthError,
 // *TimeoutRejectedError, *cluster.DialError or *cluster.Error.
 func NewSession(ctx context.Context, cl *cluster.Client, cfg Config) (*Session, error) {
 	if cfg.TransactionalID == "" {
@@ -88,11 +87,21 @@ func NewSession(ctx context.Context, cl *cluster.Client, cfg Config) (*Session, 
 			return nil, err
 		}
 	}
-	if err := s.renewProducer(ctx); err != nil {
-		return nil, err
+	// While a broker is restarted its clients find the new coordinator only by
+	// and by.
+	for try := 0; ; try++ {
+		err := s.renewProducer(ctx)
+		if err == nil {
+			return s, nil
+		}
+		if !cluster.IsUnanswered(err) || try == initTries || !pause(ctx, try) {
+			return nil, err
+		}
 	}
-	return s, nil
 }
+
+// initTries is how often the first producer is tried again, in about 3 s.
+const initTries = 8
 
 // Dialect is the form of KIP-1289 that the session speaks; the zero value for
 // one that only produces.
