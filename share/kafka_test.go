@@ -258,7 +258,7 @@ func TestReleasedRecordsComeAgainOnKafka(t *testing.T) {
 func TestCloseReleasesOnKafka(t *testing.T) {
 	onKafka(t, func(t *testing.T, k *kafka) {
 		k.create(t, 1)
-		k.fromEarliest(t)
+		k.fromEarliest(t, "share.record.lock.duration.ms", "60000")
 		k.produce(t, 10)
 		first := k.member(t, share.Config{})
 		held := poll(t, first, 4)
@@ -278,8 +278,8 @@ func TestCloseReleasesOnKafka(t *testing.T) {
 			}
 			acknowledge(t, second, b, wire.Accept)
 		}
-		// A lock would have held them for 30 s, a session for 45 s.
-		if d := time.Since(began); d > 15*time.Second {
+		// A session would have held them for 45 s, a lock for 60 s.
+		if d := time.Since(began); d > 30*time.Second {
 			t.Errorf("records came %s after Close", d)
 		}
 		for o, count := range seen {
