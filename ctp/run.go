@@ -38,7 +38,7 @@ func Run(ctx context.Context, cl *cluster.Client, opts Options) (*Result, error)
 		return nil, err
 	}
 	start := opts.Now()
-	r := &run{opts: opts, cl: cl, dialect: dialect, left: opts.MaxRecords, limits: readLimits(ctx, cl, opts.GroupID)}
+	r := &run{opts: opts, cl: cl, dialect: dialect, left: opts.MaxRecords, limits: readLimits(ctx, cl, opts.GroupID), maxRecord: maxMessageBytes(ctx, cl, opts.To)}
 	err = r.work(ctx)
 	res := opts.result(dialect.Name, opts.Now().Sub(start))
 	if err == nil && res.Consumed == 0 && opts.UntilEmpty {
@@ -54,7 +54,9 @@ type run struct {
 	cl      *cluster.Client
 	dialect wire.Dialect
 	limits  groupLimits
-	unknown atomic.Pointer[txn.OutcomeUnknownError] // of any worker
+	// maxRecord is about how many bytes a record may have, see maxMessageBytes.
+	maxRecord int32
+	unknown   atomic.Pointer[txn.OutcomeUnknownError] // of any worker
 
 	mu   sync.Mutex
 	left int64 // source records that may still be taken, when MaxRecords is set
@@ -201,6 +203,27 @@ func readLimits(ctx context.Context, cl *cluster.Client, group string) groupLimi
 		l.deliveries = int16(n)
 	}
 	return l
+}
+
+const (
+	// defaultMaxMessageBytes is Kafka's own message.max.bytes, and mostMessageBytes
+	// what a request to produce holds in kgo, less room for what is not records.
+	defaultMaxMessageBytes = 1_048_588
+	mostMessageBytes       = 100<<20 - 64<<10
+)
+
+// maxMessageBytes returns what the topic takes in one record batch
+// (max.message.bytes), or Kafka's default for a principal that may not read it.
+func maxMessageBytes(ctx context.Context, cl *cluster.Client, topic string) int32 {
+	v, ok, err := cl.ResourceConfig(ctx, kmsg.ConfigResourceTypeTopic, topic, "max.message.bytes")
+	if err != nil || !ok {
+		return defaultMaxMessageBytes
+	}
+	n, err := strconv.ParseInt(v, 10, 32)
+	if err != nil {
+		return defaultMaxMessageBytes
+	}
+	return int32(min(max(n, 1<<10), mostMessageBytes))
 }
 
 // ErrReadUncommitted is warned of when the source group would read records of

@@ -46,6 +46,10 @@ var ErrTooManyOutputs = errors.New("the expression yields more than 10000 values
 
 const maxOutputs = 10_000
 
+// ErrTooLarge is why a record is refused that the destination topic does not
+// take.
+var ErrTooLarge = errors.New("the result is too large")
+
 // JQ returns a transform that runs a jq expression on the value of each record,
 // which has to be one JSON value. Each result is the value of one record to
 // produce, with the key, the headers and the timestamp of its source; no result

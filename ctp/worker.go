@@ -93,8 +93,9 @@ func (w *worker) run1(ctx context.Context) (err error) {
 		ProduceOnly: w.opts.Guarantee == AtLeastOnce,
 		ProducerOpts: []kgo.Opt{
 			kgo.DefaultProduceTopic(w.opts.To),
+			kgo.ProducerBatchMaxBytes(w.maxRecord),
 			kgo.MaxBufferedRecords(2 * max(w.opts.BatchRecords, 1)),
-			kgo.MaxBufferedBytes(maxBufferedBytes),
+			kgo.MaxBufferedBytes(max(maxBufferedBytes, int(w.maxRecord))),
 		},
 	})
 	if err != nil {
@@ -263,9 +264,14 @@ func (w *worker) process(ctx context.Context, b *share.Batch) (int, error) {
 	case refused || txn.IsFatal(err):
 	case aerr != nil:
 		err = aerr
+	case isPermanent(err):
 	default:
+		if serr := w.stuck(b, err); serr != nil {
+			err = serr
+			break
+		}
 		w.giveBack(b, d)
-		return 0, w.retryLater(ctx, b, d, err)
+		return 0, w.retryLater(ctx, d, err)
 	}
 	// The run ends, and the end of the share sessions gives the records back. On
 	// Kafka 4.1 and 4.2 they lose no delivery then, as they would by a release.
@@ -319,11 +325,16 @@ func (w *worker) stuck(b *share.Batch, err error) error {
 	return &StuckError{TransactionalID: w.id, Deliveries: n, Limit: w.limits.deliveries, Err: err}
 }
 
+// isPermanent holds for what a broker says of records that it will never take.
+func isPermanent(err error) bool {
+	return slices.ContainsFunc([]error{
+		kerr.MessageTooLarge, kerr.RecordListTooLarge, kerr.InvalidRecord, kerr.InvalidTimestamp,
+		kerr.UnsupportedForMessageFormat, kerr.UnsupportedCompressionType, kerr.InvalidTopicException, kerr.PolicyViolation,
+	}, func(target error) bool { return errors.Is(err, target) })
+}
+
 // retryLater waits after an aborted batch, longer each time in a row.
-func (w *worker) retryLater(ctx context.Context, b *share.Batch, d *decisions, err error) error {
-	if serr := w.stuck(b, err); serr != nil {
-		return serr
-	}
+func (w *worker) retryLater(ctx context.Context, d *decisions, err error) error {
 	w.opts.Warn(err)
 	w.aborts++
 	t := time.NewTimer(minRetryWait << min(w.aborts, maxRetryShift))
@@ -371,7 +382,7 @@ func (w *worker) transaction(ctx context.Context, b *share.Batch) (*decisions, e
 	}
 	d.begun = true
 	work := w.transformAndStage
-	if w.opts.Transform == nil {
+	if w.opts.Transform == nil && w.allFit(b) {
 		work = w.copyAndStage
 	}
 	if err := work(ctx, b, d); err != nil {
@@ -480,7 +491,7 @@ func (w *worker) transform(ctx context.Context, b *share.Batch, d *decisions) er
 	for _, p := range b.Partitions {
 		for _, r := range p.Records {
 			offset := r.Offset
-			out, err := w.opts.Transform(tctx, r)
+			out, err := w.apply(tctx, r)
 			switch {
 			case err == nil:
 				d.staged.Add(p.TopicPartition, offset, wire.Accept)
@@ -505,6 +516,45 @@ func (w *worker) transform(ctx context.Context, b *share.Batch, d *decisions) er
 		w.decideGaps(p, d)
 	}
 	return nil
+}
+
+// apply runs the transform on one record, and refuses what the destination does
+// not take: that is a matter of the record, as what cannot be transformed is.
+func (w *worker) apply(ctx context.Context, r *kgo.Record) ([]*kgo.Record, error) {
+	out := []*kgo.Record{r}
+	if w.opts.Transform != nil {
+		var err error
+		if out, err = w.opts.Transform(ctx, r); err != nil {
+			return nil, err
+		}
+	}
+	for _, o := range out {
+		if n := batchBytes(o); n > int64(w.maxRecord) {
+			return nil, fmt.Errorf("%w: it would have %d bytes, topic %q takes %d (max.message.bytes)", ErrTooLarge, n, w.opts.To, w.maxRecord)
+		}
+	}
+	return out, nil
+}
+
+func (w *worker) allFit(b *share.Batch) bool {
+	for _, p := range b.Partitions {
+		for _, r := range p.Records {
+			if batchBytes(r) > int64(w.maxRecord) {
+				return false
+			}
+		}
+	}
+	return true
+}
+
+// batchBytes is at least what a record batch has that holds only r.
+func batchBytes(r *kgo.Record) int64 {
+	const batch, record, header = 61, 36, 10 // without keys and values
+	n := batch + record + len(r.Key) + len(r.Value)
+	for _, h := range r.Headers {
+		n += header + len(h.Key) + len(h.Value)
+	}
+	return int64(n)
 }
 
 // transformGuard says until when a transform may go on. Locks that are renewed
