@@ -143,7 +143,7 @@ func controllerListener(ctx context.Context, seed *kgo.Broker, addr string) erro
 	var kresp kmsg.Response
 	var err error
 	for range 3 {
-		if kresp, err = seed.RetriableRequest(ctx, req); err == nil {
+		if kresp, err = seed.Request(ctx, req); err == nil {
 			break
 		}
 	}

@@ -12,7 +12,7 @@ func TestJoin(t *testing.T) {
 	if err := Join(nil, nil); err != nil {
 		t.Errorf("Join(nil, nil) = %v", err)
 	}
-	if err := Join(nil, a); err != a {
+	if err := Join(nil, a); !errors.Is(err, a) {
 		t.Errorf("Join(nil, a) = %v, want a itself", err)
 	}
 	err := Join(a, b, errors.New("a"))
