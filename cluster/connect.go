@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/kshare/kshare/wire"
+	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
 	"github.com/twmb/franz-go/pkg/kversion"
@@ -120,7 +121,26 @@ func (c *Client) pingSeed(ctx context.Context, seed *kgo.Broker, addr string) ([
 	if e := controllerListener(ctx, seed, addr); e != nil {
 		return nil, e
 	}
-	return nil, classify(err, c.cfg.BootstrapServers)
+	return nil, c.pingError(ctx, addr, err)
+}
+
+// pingError names the server, since a list of them may hold one that is wrong.
+func (c *Client) pingError(ctx context.Context, addr string, err error) error {
+	classified := classify(err, c.cfg.BootstrapServers)
+	_, silent := errors.AsType[*DialError](classified)
+	_, auth := errors.AsType[*AuthError](classified)
+	_, answer := errors.AsType[*kerr.Error](classified)
+	switch {
+	case silent, ctx.Err() != nil:
+		return classified // names them all
+	case auth, answer, IsUnanswered(err):
+		return fmt.Errorf("bootstrap server %s: %w", addr, classified)
+	default:
+		return &ListenerError{
+			Addr: addr, Reason: fmt.Sprintf("does not answer as a Kafka broker does: %v", err),
+			Advice: "check the port, and whether the listener uses TLS",
+		}
+	}
 }
 
 // useSeeds drops the bootstrap servers that did not answer: kgo asks a seed now

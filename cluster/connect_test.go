@@ -3,6 +3,7 @@ package cluster_test
 import (
 	"context"
 	"errors"
+	"net"
 	"slices"
 	"strings"
 	"testing"
@@ -73,6 +74,39 @@ func TestConnectFails(t *testing.T) {
 		_, err := connect(t, servers...)
 		if e, ok := errors.AsType[*cluster.ListenerError](err); !ok || e.Addr != c.Addr(0) || e.Hint() == "" {
 			t.Errorf("Connect(%v) = %v, want a *ListenerError about the controller", servers, err)
+		}
+	}
+}
+
+// Something listens that is no broker: which server it is, and what it seems.
+func TestConnectToSomethingElse(t *testing.T) {
+	for name, answer := range map[string]string{
+		"HTTP":    "HTTP/1.1 400 Bad Request\r\n\r\n",
+		"garbage": "\x00\x00\x00\x08garbage!",
+		"nothing": "",
+		"TLS":     "\x15\x03\x03\x00\x02\x02\x16",
+	} {
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = l.Close() })
+		go func() {
+			for {
+				conn, err := l.Accept()
+				if err != nil {
+					return
+				}
+				_, _ = conn.Read(make([]byte, 1024))
+				_, _ = conn.Write([]byte(answer))
+				_ = conn.Close()
+			}
+		}()
+		_, err = connect(t, l.Addr().String())
+		_, listener := errors.AsType[*cluster.ListenerError](err)
+		_, auth := errors.AsType[*cluster.AuthError](err)
+		if wantAuth := name == "TLS" || name == "nothing"; err == nil || auth != wantAuth || listener == wantAuth || !strings.Contains(err.Error(), l.Addr().String()) {
+			t.Errorf("%s: Connect = %v, want the address and what is wrong with it", name, err)
 		}
 	}
 }
