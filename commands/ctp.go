@@ -237,7 +237,7 @@ const progressEvery = 250 * time.Millisecond
 // returns is called.
 func (d *Deps) showCtpProgress(ctx context.Context, opts *ctpOptions) (stop func()) {
 	ctx, cancel := context.WithCancel(ctx)
-	p := d.Progress("consumed")
+	p := d.Progress("consumed", "records")
 	total := int64(-1)
 	if opts.MaxRecords > 0 {
 		total = opts.MaxRecords

@@ -123,7 +123,7 @@ func (d *Deps) changeFeatures(ctx context.Context, cl *cluster.Client, change *f
 			return change.Result(), err
 		}
 	}
-	p := d.Progress("waiting for brokers to catch up")
+	p := d.Progress("waiting for brokers to catch up", "brokers")
 	defer p.Close()
 	execute.Waiting = func(missing []string) { p.Update(int64(len(missing)), -1, strings.Join(missing, "; ")) }
 	return change.Execute(ctx, cl, execute)

@@ -2,6 +2,7 @@ package commands
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -15,6 +16,7 @@ import (
 	"github.com/kshare/kshare/output"
 	"github.com/kshare/kshare/wire"
 	"github.com/spf13/cobra"
+	"github.com/twmb/franz-go/pkg/kerr"
 )
 
 // SandboxConfig says which sandbox to start.
@@ -331,6 +333,9 @@ func runSandboxRun(ctx context.Context, d *Deps, opts sandboxRunOptions) (*runni
 	for i, l := range opts.Loads {
 		n, err := sb.Load(ctx, l.Topic, l.File, readers[i])
 		if err != nil {
+			if opts.DataDir != "" && errors.Is(err, kerr.UnknownServerError) {
+				err = hintf(err, "look whether there is room left in %s", opts.DataDir)
+			}
 			return nil, cluster.Join(err, sb.Close())
 		}
 		running.info.Loaded = append(running.info.Loaded, sandboxLoaded{Topic: l.Topic, File: l.File, Records: n})

@@ -3,11 +3,14 @@ package commands
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"reflect"
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/twmb/franz-go/pkg/kerr"
 )
 
 // parsed runs "sandbox run" with args and returns the options it came to.
@@ -163,5 +166,15 @@ func TestSandboxRunOpensFilesFirst(t *testing.T) {
 	_, err := runSandboxRun(t.Context(), d, sandboxRunOptions{Loads: []sandboxLoad{{"orders", "no/such/file"}}})
 	if code, _ := classify(err); code != exitUsage {
 		t.Errorf("runSandboxRun() = %v, exit code %d, want %d", err, code, exitUsage)
+	}
+}
+
+// kfake does not say why it could not write.
+func TestSandboxRunOnAFullDisk(t *testing.T) {
+	sb := &fakeSandbox{load: func(string, string, string) error { return fmt.Errorf("append: %w", kerr.UnknownServerError) }}
+	d := &Deps{In: strings.NewReader("a\n"), StartSandbox: func(context.Context, SandboxConfig) (Sandbox, error) { return sb, nil }}
+	_, err := runSandboxRun(t.Context(), d, sandboxRunOptions{SandboxConfig: SandboxConfig{DataDir: "dir"}, Loads: []sandboxLoad{{"orders", "-"}}})
+	if code, hint := classify(err); code != exitFailed || !strings.Contains(hint, "room left in dir") {
+		t.Errorf("runSandboxRun() = %v, exit code %d, hint %q", err, code, hint)
 	}
 }

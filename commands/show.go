@@ -93,9 +93,10 @@ func (d *Deps) Hint(msg string) {
 }
 
 // Progress returns a display on stderr for an operation that takes a while.
-func (d *Deps) Progress(label string) output.Progress {
+func (d *Deps) Progress(label, unit string) output.Progress {
 	o := output.ProgressOptions{
 		Label:    label,
+		Unit:     unit,
 		Quiet:    d.flags.Quiet,
 		Terminal: d.StderrTTY && d.flags.Output != output.FormatJSON && d.Getenv("TERM") != "dumb",
 		Now:      d.Now,

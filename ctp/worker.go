@@ -499,7 +499,8 @@ func (w *worker) transform(ctx context.Context, b *share.Batch, d *decisions) er
 			case ctx.Err() != nil:
 				return context.Cause(ctx)
 			case tctx.Err() != nil:
-				return guard.Check(w.opts.Now().Add(1))
+				late := guard.Check(w.opts.Now().Add(1)) // the deadline itself is not late
+				return fmt.Errorf("transform record at offset %d of %s-%d: %w", offset, p.Topic, p.Partition, late)
 			case w.opts.OnError == Fail:
 				return &RecordError{Topic: p.Topic, Partition: p.Partition, Offset: offset, Err: err}
 			case w.opts.OnError == Reject:

@@ -20,6 +20,7 @@ type Progress interface {
 // ProgressOptions says how to show progress.
 type ProgressOptions struct {
 	Label    string           // what is being done, such as "copied"
+	Unit     string           // what is counted, such as "records"; used where a rate is shown
 	Terminal bool             // draw a bar that moves; else print a line now and then
 	Quiet    bool             // show nothing
 	Every    time.Duration    // between lines where there is no terminal; 0 is 10 s
@@ -34,7 +35,7 @@ func NewProgress(w io.Writer, o ProgressOptions) Progress {
 	case o.Quiet:
 		return noProgress{}
 	case o.Terminal:
-		return &barProgress{w: w, label: o.Label}
+		return &barProgress{w: w, label: o.Label, unit: o.Unit}
 	}
 	if o.Every == 0 {
 		o.Every = 10 * time.Second
@@ -54,6 +55,7 @@ func (noProgress) Close()                      {}
 type barProgress struct {
 	w     io.Writer
 	label string
+	unit  string
 	bar   *progressbar.ProgressBar
 }
 
@@ -63,6 +65,7 @@ func (p *barProgress) Update(done, total int64, note string) {
 			progressbar.OptionSetWriter(p.w),
 			progressbar.OptionShowCount(),
 			progressbar.OptionShowIts(),
+			progressbar.OptionSetItsString(p.unit),
 			progressbar.OptionSetWidth(20),
 			progressbar.OptionThrottle(100*time.Millisecond),
 			progressbar.OptionClearOnFinish(),

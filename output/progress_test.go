@@ -50,14 +50,14 @@ func TestProgressLinesGoWhereTheyAreTold(t *testing.T) {
 func TestProgressBar(t *testing.T) {
 	for _, total := range []int64{-1, 50} {
 		var b bytes.Buffer
-		p := NewProgress(&b, ProgressOptions{Label: "consumed", Terminal: true})
+		p := NewProgress(&b, ProgressOptions{Label: "consumed", Unit: "records", Terminal: true})
 		p.Update(10, total, "1 transaction")
 		p.Update(20, total, "2 transactions")
 		p.Close()
 		if strings.Contains(b.String(), "\n") {
 			t.Errorf("total %d: the bar leaves its line: %q", total, b.String())
 		}
-		if !strings.Contains(b.String(), "consumed") {
+		if !strings.Contains(b.String(), "consumed") || !strings.Contains(b.String(), "records/") {
 			t.Errorf("total %d: the bar does not say what it shows: %q", total, b.String())
 		}
 		last := b.String()[strings.LastIndex(b.String(), "\r")+1:]
