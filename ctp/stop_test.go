@@ -51,6 +51,40 @@ func TestRunStoppedAgainAndAgain(t *testing.T) {
 	}
 }
 
+// A run that ends with the last delivery of records says so: they are not
+// delivered again.
+func TestRunWarnsOfLastDeliveries(t *testing.T) {
+	eachDialect(t, func(t *testing.T, dialect string) {
+		bubble(t, dialect, func(e *env) {
+			const n = 300
+			e.produce(n, plain)
+			stopped := errors.New("stopped")
+			warned := 0
+			for i := range deliveryCountLimit {
+				ctx, cancel := context.WithCancelCause(e.t.Context())
+				opts := e.options()
+				opts.Transform = func(_ context.Context, r *kgo.Record) ([]*kgo.Record, error) {
+					cancel(stopped)
+					return []*kgo.Record{r}, nil
+				}
+				opts.Warn = func(err error) {
+					if errors.Is(err, ctp.ErrLastDelivery) {
+						warned = i + 1
+					}
+				}
+				res, err := ctp.Run(ctx, e.cl, opts)
+				cancel(nil)
+				if !errors.Is(err, stopped) {
+					e.t.Fatalf("Run = %+v, %v; want it stopped", res, err)
+				}
+			}
+			if warned != deliveryCountLimit {
+				e.t.Errorf("warned in run %d, want the last one, %d", warned, deliveryCountLimit)
+			}
+		})
+	})
+}
+
 // deliveryCountLimit is the default of group.share.delivery.count.limit.
 const deliveryCountLimit = 5
 

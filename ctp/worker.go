@@ -75,6 +75,8 @@ type worker struct {
 	aborts  int // in a row
 	noRenew atomic.Bool
 
+	unfinished *share.Batch // what the run ended with, nil for nothing
+
 	// final is for what has to be done also when the run is told to stop. It
 	// ends cleanUpTimeout after that.
 	final context.Context
@@ -168,6 +170,9 @@ func (w *worker) leave(fenced bool) {
 	if err := w.session.Close(ctx); err != nil && !fenced {
 		w.opts.Warn(fmt.Errorf("close %q: %w", w.id, err))
 	}
+	if w.consumer != nil {
+		w.warnOfLastDeliveries()
+	}
 	switch {
 	case w.consumer == nil:
 	case fenced:
@@ -176,6 +181,31 @@ func (w *worker) leave(fenced bool) {
 		if err := w.consumer.Close(ctx); err != nil {
 			w.opts.Warn(fmt.Errorf("leave share group %q: %w", w.opts.GroupID, err))
 		}
+	}
+}
+
+// ErrLastDelivery is warned of when a run ends with records that the group will
+// not deliver again.
+var ErrLastDelivery = errors.New("records had their last delivery and were not committed")
+
+// warnOfLastDeliveries tells of records that a broker archives now: since
+// KAFKA-19972 a delivery counts also if the member leaves before it has looked.
+func (w *worker) warnOfLastDeliveries() {
+	held := w.consumer.Waiting().Partitions
+	if w.unfinished != nil {
+		held = append(held, w.unfinished.Partitions...)
+	}
+	n := int64(0)
+	for _, p := range held {
+		for _, r := range p.Acquired {
+			if r.DeliveryCount >= w.limits.deliveries {
+				n += r.Len()
+			}
+		}
+	}
+	if n > 0 {
+		w.opts.Warn(fmt.Errorf("%d %w: share group %q delivers a record %d times (share.delivery.count.limit), and the broker may archive these of topic %q",
+			n, ErrLastDelivery, w.opts.GroupID, w.limits.deliveries, w.opts.From))
 	}
 }
 
@@ -276,6 +306,7 @@ func (w *worker) process(ctx context.Context, b *share.Batch) (int, error) {
 	// The run ends, and the end of the share sessions gives the records back. On
 	// Kafka 4.1 and 4.2 they lose no delivery then, as they would by a release.
 	w.opts.Counts.Released.Add(int64(b.Len()))
+	w.unfinished = b
 	return 0, err
 }
 

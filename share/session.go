@@ -376,14 +376,20 @@ func (c *Consumer) Renew(ctx context.Context, b *Batch) error {
 	return nil
 }
 
+// Waiting returns what was fetched and Poll has not returned yet. It is to be
+// looked at only: it still belongs to the consumer.
+func (c *Consumer) Waiting() *Batch {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return &Batch{Partitions: slices.Clone(c.ready)}
+}
+
 // RenewWaiting restarts the acquisition locks of everything that was fetched and
 // that Poll has not returned yet, as Renew does for a batch. A caller that takes
 // long over one batch calls it, so that what waits behind it does not lose its
 // locks, and with each of them a delivery.
 func (c *Consumer) RenewWaiting(ctx context.Context) error {
-	c.mu.Lock()
-	waiting := &Batch{Partitions: slices.Clone(c.ready)}
-	c.mu.Unlock()
+	waiting := c.Waiting()
 	sent := c.cfg.Now()
 	if err := c.renew(ctx, waiting); err != nil {
 		return err
