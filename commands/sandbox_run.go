@@ -309,7 +309,7 @@ func runSandboxRun(ctx context.Context, d *Deps, opts sandboxRunOptions) (*runni
 	readers := make([]io.Reader, len(opts.Loads))
 	for i, l := range opts.Loads {
 		if l.File == "-" {
-			readers[i] = d.In
+			readers[i] = interruptible(ctx, d.In)
 			continue
 		}
 		f, err := os.Open(l.File)
@@ -320,7 +320,7 @@ func runSandboxRun(ctx context.Context, d *Deps, opts sandboxRunOptions) (*runni
 		if st, err := f.Stat(); err == nil && st.IsDir() {
 			return nil, usagef("--load %s=%s: is a directory, want a file", l.Topic, l.File)
 		}
-		readers[i] = f
+		readers[i] = interruptible(ctx, f) // it may be a pipe, too
 	}
 	if opts.AnyAddress {
 		d.Warn("the sandbox listens on all addresses of this machine, and lets everybody in who can reach it")
@@ -341,6 +341,19 @@ func runSandboxRun(ctx context.Context, d *Deps, opts sandboxRunOptions) (*runni
 		running.info.Loaded = append(running.info.Loaded, sandboxLoaded{Topic: l.Topic, File: l.File, Records: n})
 	}
 	return running, nil
+}
+
+// interruptible returns a reader of what r gives, until ctx ends: a read of a
+// terminal or of a pipe waits as long as nobody writes. What was begun then is
+// left behind.
+func interruptible(ctx context.Context, r io.Reader) io.Reader {
+	pr, pw := io.Pipe()
+	go func() {
+		_, err := io.Copy(pw, r)
+		_ = pw.CloseWithError(err) // nil is the end; never fails
+	}()
+	context.AfterFunc(ctx, func() { _ = pw.CloseWithError(context.Cause(ctx)) })
+	return pr
 }
 
 func sandboxInfoOf(sb Sandbox, c SandboxConfig) sandboxInfo {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
 	"reflect"
 	"strings"
 	"testing"
@@ -154,6 +155,23 @@ func TestSandboxRunClosesWhatItStarted(t *testing.T) {
 	}
 	if sb.closes != 1 || !reflect.DeepEqual(config, want) {
 		t.Errorf("closed %d times, want 1; started with %+v, want %+v", sb.closes, config, want)
+	}
+}
+
+// A pipe that nobody writes to does not keep the command from being stopped.
+func TestSandboxRunStoppedWhileItLoads(t *testing.T) {
+	ctx, cancel := context.WithCancelCause(t.Context())
+	stdin, writer := io.Pipe()
+	defer func() { _ = writer.Close() }()
+	sb := &fakeSandbox{}
+	d := &Deps{In: stdin, StartSandbox: func(context.Context, SandboxConfig) (Sandbox, error) { return sb, nil }}
+	go func() {
+		_, _ = writer.Write([]byte("one\n")) // returns when it is read
+		cancel(&SignalError{Signal: os.Interrupt})
+	}()
+	_, err := runSandboxRun(ctx, d, sandboxRunOptions{Loads: []sandboxLoad{{"orders", "-"}}})
+	if code, _ := classify(err); code != exitInterrupted || sb.closes != 1 {
+		t.Errorf("runSandboxRun() = %v, exit code %d, closed %d times; want it interrupted", err, code, sb.closes)
 	}
 }
 
