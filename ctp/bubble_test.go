@@ -47,7 +47,11 @@ func bubble(t *testing.T, dialect string, do func(e *env), opts ...sandbox.Optio
 				t.Errorf("close sandbox: %v", err)
 			}
 		}
-		e.restart = func() { stop(); start() }
+		e.restart = func(down time.Duration) {
+			stop()
+			time.Sleep(down) // of the bubble's clock
+			start()
+		}
 		start()
 		defer stop()
 		var err error

@@ -31,7 +31,7 @@ type env struct {
 
 	dial    func(ctx context.Context, network, address string) (net.Conn, error) // nil dials TCP
 	limit   time.Duration                                                        // of a run, 0 is a minute
-	restart func()                                                               // of the sandbox, with its data directory
+	restart func(down time.Duration)                                             // of the sandbox, with its data directory
 	lose    atomic.Pointer[func(key int16) bool]                                 // requests that no broker gets
 }
 

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -113,7 +115,7 @@ func TestRunSurvivesARestartOfTheCluster(t *testing.T) {
 			opts.Transform = func(_ context.Context, r *kgo.Record) ([]*kgo.Record, error) {
 				if string(r.Key) == "450" && !restarted {
 					restarted = true
-					e.restart()
+					e.restart(time.Second)
 				}
 				return []*kgo.Record{r}, nil
 			}
@@ -122,6 +124,35 @@ func TestRunSurvivesARestartOfTheCluster(t *testing.T) {
 				e.t.Errorf("Run = %+v, want %d consumed, some of it after an abort", res, n)
 			}
 			wantEachOnce(e.t, e.committed(), n, nil)
+			e.wantQuiet()
+		}, sandbox.WithDataDir(t.TempDir()))
+	})
+}
+
+// An idle run sits out an hour without brokers, in few words, and goes on.
+func TestRunSitsOutAnOutage(t *testing.T) {
+	eachDialect(t, func(t *testing.T, dialect string) {
+		bubble(t, dialect, func(e *env) {
+			const n = 100
+			e.produce(n/2, plain)
+			opts := e.options()
+			opts.UntilEmpty, opts.MaxRecords = false, n
+			var warnings atomic.Int64
+			opts.Warn = func(error) { warnings.Add(1) }
+			opts.Counts = new(ctp.Counts)
+			var wg sync.WaitGroup
+			wg.Go(func() {
+				for opts.Counts.Consumed.Load() < n/2 {
+					time.Sleep(time.Second) // of the bubble's clock
+				}
+				e.restart(time.Hour)
+				e.produce(n/2, func(i int) []byte { return plain(n/2 + i) })
+			})
+			res := e.run(opts)
+			wg.Wait()
+			if res.Consumed != n || warnings.Load() > 20 {
+				e.t.Errorf("Run = %+v with %d warnings, want %d consumed and at most 20 warnings", res, warnings.Load(), n)
+			}
 			e.wantQuiet()
 		}, sandbox.WithDataDir(t.TempDir()))
 	})

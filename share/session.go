@@ -109,7 +109,7 @@ func (s *session) abandon(err error) {
 
 // fetchLoop fetches whenever Poll has taken all of the fetch before.
 func (s *session) fetchLoop() {
-	fails := 0
+	fails, warned := 0, ""
 	for {
 		want, ok := s.awaitDemand()
 		if !ok {
@@ -118,16 +118,18 @@ func (s *session) fetchLoop() {
 		err := s.fetch(want)
 		switch {
 		case err == nil:
-			fails = 0
+			fails, warned = 0, ""
 		case s.c.ctx.Err() != nil:
 			return
 		case isFatal(err):
 			s.c.fail(err)
 			return
 		default:
-			if isLost(err) {
+			switch {
+			case isLost(err):
 				go s.c.cfg.Lost(err)
-			} else {
+			case err.Error() != warned: // an outage is told once, not with each try
+				warned = err.Error()
 				s.c.cfg.Warn(err)
 			}
 			s.c.lookAgain()
