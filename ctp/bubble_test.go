@@ -49,7 +49,7 @@ func bubble(t *testing.T, dialect string, do func(e *env), opts ...sandbox.Optio
 		}
 		e.restart = func(down time.Duration) {
 			stop()
-			time.Sleep(down) // of the bubble's clock
+			bubbleSleep(down)
 			start()
 		}
 		start()
@@ -62,6 +62,9 @@ func bubble(t *testing.T, dialect string, do func(e *env), opts ...sandbox.Optio
 		do(e)
 	})
 }
+
+// bubbleSleep lets the bubble's clock run on.
+func bubbleSleep(d time.Duration) { <-time.After(d) }
 
 // filteredConn loses the requests that the test wants to be lost: as from a
 // broker that hangs, there is no answer, and no end of the connection.

@@ -143,7 +143,7 @@ func TestRunSitsOutAnOutage(t *testing.T) {
 			var wg sync.WaitGroup
 			wg.Go(func() {
 				for opts.Counts.Consumed.Load() < n/2 {
-					time.Sleep(time.Second) // of the bubble's clock
+					bubbleSleep(time.Second)
 				}
 				e.restart(time.Hour)
 				e.produce(n/2, func(i int) []byte { return plain(n/2 + i) })
