@@ -3,6 +3,7 @@ package ctp_test
 import (
 	"context"
 	"errors"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -125,13 +126,13 @@ func TestRunStoppedWhileCommitting(t *testing.T) {
 			e.produce(10, plain)
 			stopped := errors.New("stopped")
 			ctx, cancel := context.WithCancelCause(e.t.Context())
-			committing := false
+			var committing atomic.Bool // kgo writes from many goroutines
 			lose := func(key int16) bool {
 				if key == int16(kmsg.EndTxn) {
-					committing = true
+					committing.Store(true)
 					cancel(stopped)
 				}
-				return committing
+				return committing.Load()
 			}
 			e.lose.Store(&lose)
 			opts := e.options()
