@@ -405,12 +405,9 @@ func (c *Consumer) wait(d time.Duration) bool {
 
 // backoff returns the time to wait before try n (from 0): exponential with
 // jitter, from 50 ms to 10 s.
-func backoff(n int) time.Duration { return grow(2, n) }
-
-// grow returns minBackoff times factor to the power of n, at most maxBackoff,
-// less up to half of it.
-func grow(factor float64, n int) time.Duration {
-	d := time.Duration(min(float64(maxBackoff), float64(minBackoff)*math.Pow(factor, float64(n))))
+func backoff(n int) time.Duration {
+	d := time.Duration(float64(minBackoff) * math.Pow(2, float64(min(n, 16))))
+	d = min(d, maxBackoff)
 	return d/2 + mrand.N(d/2+1)
 }
 

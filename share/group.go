@@ -187,13 +187,11 @@ func (c *Consumer) takeAssignment(ctx context.Context, resp *kmsg.ShareGroupHear
 func (c *Consumer) heartbeatLoop(interval time.Duration) {
 	fails, early := 0, 0
 	for {
-		// A coordinator hands out the assignment some heartbeats after the join:
-		// 4.4 waits up to group.share.assignment.interval.ms, and longer where it
-		// has to create the topic of share states. Asking again after a third of
-		// the time so far finds it late by no more than that.
+		// A coordinator hands out the assignment some heartbeats after the join;
+		// waiting a whole interval for it would idle every short run.
 		wait := interval
 		if len(c.Assigned()) == 0 {
-			wait = min(interval, grow(1.33, early))
+			wait = min(interval, backoff(early))
 			early++
 		} else {
 			early = 0

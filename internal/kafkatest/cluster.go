@@ -505,7 +505,7 @@ func (c *Cluster) StopNode(tb testing.TB, id int32) {
 }
 
 // KillNode ends a node as a crash does, and waits like [Cluster.StopNode]. The
-// others notice after broker.session.timeout.ms, which is 9 s.
+// others notice after broker.session.timeout.ms.
 func (c *Cluster) KillNode(tb testing.TB, id int32) {
 	tb.Helper()
 	c.takeDown(tb, id, (*process).kill)

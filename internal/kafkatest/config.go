@@ -130,6 +130,11 @@ func (cfg Config) properties(n *node, nodes []*node, sec *security) string {
 		"log.cleaner.dedupe.buffer.size":                              4 << 20, // else half of the heap
 		"group.initial.rebalance.delay.ms":                            0,
 		"transaction.abort.timed.out.transaction.cleanup.interval.ms": 1000,
+		// A node that starts again is let in when its former life has timed out.
+		"broker.heartbeat.interval.ms": 500,
+		"broker.session.timeout.ms":    4000,
+		// 4.3 and later; others ignore it. A second for each new member.
+		"group.share.assignment.interval.ms": 0,
 	}
 	if sec != nil {
 		maps.Copy(props, sec.properties(cfg))

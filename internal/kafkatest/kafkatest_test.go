@@ -202,7 +202,7 @@ func nodes(t *testing.T, cl *kgo.Client) []int32 {
 	return ids
 }
 
-func TestThreeNodesOfWhichOneStopsAndStarts(t *testing.T) {
+func TestThreeNodesOfWhichOneStopsStartsAndOneIsKilled(t *testing.T) {
 	k := kafkatest.Start(t, kafkatest.Config{Nodes: 3, Features: map[string]int16{"share.version": 1, "transaction.version": 1}})
 	cl := k.Client(t, kgo.DefaultProduceTopic("t"))
 	if got := nodes(t, cl); !slices.Equal(got, k.NodeIDs()) {
@@ -238,6 +238,10 @@ func TestThreeNodesOfWhichOneStopsAndStarts(t *testing.T) {
 	ends.Each(func(o kadm.ListedOffset) { n += o.Offset })
 	if n != 9 {
 		t.Errorf("%d records, want 9", n)
+	}
+	k.KillNode(t, 3)
+	if got, want := nodes(t, cl), []int32{1, 2}; !slices.Equal(got, want) {
+		t.Errorf("brokers after node 3 crashed: %v, want %v", got, want)
 	}
 }
 

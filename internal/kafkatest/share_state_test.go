@@ -513,7 +513,7 @@ func TestConfigsOfShareGroups(t *testing.T) {
 			maps.Copy(ofGroup, map[string]string{
 				"share.delivery.count.limit": "5", "share.partition.max.record.locks": "2000",
 				"share.renew.acknowledge.enable":    "true",
-				"share.assignment.interval.ms":      "1000", // whatever the broker's own is
+				"share.assignment.interval.ms":      "0", // the broker's own, not Kafka's default
 				"errors.deadletterqueue.topic.name": "", "errors.deadletterqueue.copy.record.enable": "false",
 			})
 			ofTopic["errors.deadletterqueue.group.enable"] = "false"
