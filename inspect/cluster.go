@@ -38,11 +38,11 @@ type Cluster interface {
 // brokers.
 const inFlight = 8
 
-// each calls fn for every item, [inFlight] at a time, and returns when all calls
-// have returned.
-func each[T any](items []T, fn func(T)) {
+// each calls fn for every item, limit of them at a time, and returns when all
+// calls have returned.
+func each[T any](items []T, limit int, fn func(T)) {
 	var g errgroup.Group
-	g.SetLimit(inFlight)
+	g.SetLimit(limit)
 	for _, item := range items {
 		g.Go(func() error {
 			fn(item)

@@ -3,6 +3,7 @@ package inspect
 import (
 	"fmt"
 	"math"
+	"slices"
 	"strings"
 	"time"
 
@@ -170,9 +171,33 @@ type ShareState struct {
 	StartOffset    int64
 	Batches        []wire.StateBatch // sorted by offset, all states
 	// Written is when the record that staged the pending ones was written, by the
-	// broker's clock; zero: not known (only the topic tells).
+	// broker's clock, the first one where there are several; zero: not known (only
+	// the topic tells).
 	Written time.Time
+	// Staged is that of each owner by itself, sorted by producer ID and epoch.
+	Staged  []StagedSince
 	Sources []Source // that agree, in the order of reading
+}
+
+// WrittenBy returns since when an owner has records pending in the
+// share-partition, by the broker's clock; zero: not known.
+func (s ShareState) WrittenBy(owner wire.StagedOwner) time.Time {
+	if i := slices.IndexFunc(s.Staged, func(o StagedSince) bool { return o.owns(owner) }); i >= 0 {
+		return s.Staged[i].Since
+	}
+	return time.Time{}
+}
+
+// StagedSince is when the record was written that staged the first of the records
+// which an owner has pending in a share-partition.
+type StagedSince struct {
+	ProducerID    int64 // -1: the owner could not be decoded
+	ProducerEpoch int16
+	Since         time.Time
+}
+
+func (s StagedSince) owns(o wire.StagedOwner) bool {
+	return s.ProducerID == o.ProducerID && s.ProducerEpoch == o.ProducerEpoch
 }
 
 // A Gap is something that could not be seen, and makes a report unknown.

@@ -25,7 +25,7 @@ import (
 // The error is that of ctx.
 func ProbeAccess(ctx context.Context, cl Cluster, brokers []cluster.BrokerVersions) ([]Gap, error) {
 	p := prober{cl: cl, brokers: brokers}
-	each([]func(context.Context){p.transactionalIDs, p.groups, p.stateTopic, p.clusterAction}, func(probe func(context.Context)) { probe(ctx) })
+	each([]func(context.Context){p.transactionalIDs, p.groups, p.stateTopic, p.clusterAction}, inFlight, func(probe func(context.Context)) { probe(ctx) })
 	if ctx.Err() != nil {
 		return nil, context.Cause(ctx)
 	}

@@ -178,7 +178,7 @@ func (r *stateReader) round(ctx context.Context, keys []ShareKey, topic cluster.
 		}
 	}
 	var mu sync.Mutex
-	each(requests, func(q stateRequest) {
+	each(requests, inFlight, func(q stateRequest) {
 		l := r.ask(ctx, q)
 		mu.Lock()
 		defer mu.Unlock()

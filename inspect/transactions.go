@@ -72,7 +72,7 @@ func ListTransactions(ctx context.Context, cl Cluster, brokers []cluster.BrokerV
 	if q.Now == nil {
 		l.q.Now = time.Now
 	}
-	each(brokers, func(b cluster.BrokerVersions) { l.list(ctx, b) })
+	each(brokers, inFlight, func(b cluster.BrokerVersions) { l.list(ctx, b) })
 	l.describe(ctx, brokers)
 	if ctx.Err() != nil {
 		return nil, nil, context.Cause(ctx)
@@ -259,7 +259,7 @@ func (d *transactionDescriber) round(ctx context.Context, byNode map[int32][]str
 	}
 	var mu sync.Mutex
 	var lost []astray
-	each(batches, func(b describeBatchOf) {
+	each(batches, inFlight, func(b describeBatchOf) {
 		l := d.batch(ctx, b)
 		mu.Lock()
 		defer mu.Unlock()
