@@ -139,9 +139,31 @@ type Group struct {
 	State       string   // Empty, Stable, Dead; "": not told
 	Coordinator int32    // node ID; -1: not known
 	Members     []string // member IDs, sorted; nil: not told
+	// Detail is what else its coordinator tells of it; nil: not told.
+	Detail *GroupDetail
 	// Partitions are the share-partitions that have state, sorted by topic and
 	// partition.
 	Partitions []SharePartition
+}
+
+// GroupDetail is what a group coordinator tells of the members of a share group
+// (ShareGroupDescribe v1).
+type GroupDetail struct {
+	GroupEpoch      int32    // raised by each change of members or subscriptions
+	AssignmentEpoch int32    // the group epoch that the assignment was made for
+	Assignor        string   // simple, in all releases so far
+	Members         []Member // sorted by member ID
+}
+
+// Member is a member of a share group.
+type Member struct {
+	MemberID    string
+	ClientID    string
+	ClientHost  string
+	RackID      string // "": it named none
+	MemberEpoch int32
+	Topics      []string          // subscribed, sorted
+	Assignment  []TopicPartitions // sorted by topic
 }
 
 // SharePartition is one share-partition as its group coordinator tells of it.
