@@ -51,8 +51,9 @@ On a released Kafka, which does not implement the KIP, --guarantee at-least-once
 works: the batch is produced in a transaction and acknowledged after its commit.
 If ctp dies, or a lock expires, between the two, that batch is produced again.
 
-To rehearse what is done about records that hang, --hold-before-commit keeps each
-transaction open when its records are staged: 'kshare inspect pending' shows them.
+To rehearse what is done about records that hang, --hold-before-commit keeps
+each transaction open once its records are staged; 'kshare inspect pending'
+shows them.
 
 Without --until-empty or --max-records it runs until it is stopped. Then the
 open transaction is aborted and everything that was acquired is given back.`,
