@@ -85,8 +85,9 @@ type PendingRow struct {
 	TimeoutMS        *int32     `json:"timeout_ms"`
 	Deadline         *time.Time `json:"deadline"` // nil also when it never ends by itself
 	TwoPhase         bool       `json:"two_phase"`
-	// Stuck: the end is decided and the markers have not come for longer than
-	// [StuckAfter].
+	// Stuck: it should have ended for longer than [StuckAfter]. The end is decided
+	// and the markers have not come, or its timeout has passed and its coordinator
+	// does nothing about it.
 	Stuck bool `json:"stuck"`
 
 	StatePartition  int32 `json:"state_partition"`
@@ -120,8 +121,8 @@ type CandidateShare struct {
 // MaxCandidates bounds how many candidates are named for one state partition.
 const MaxCandidates = 20
 
-// StuckAfter is how long a transaction may be in a Prepare state before it is
-// called stuck.
+// StuckAfter is how long a transaction may be in a Prepare state, or over its
+// deadline, before it is called stuck.
 const StuckAfter = time.Minute
 
 // GroupSummary sums up the rows of one group. Rows that name no group are in
