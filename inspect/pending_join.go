@@ -47,6 +47,7 @@ type join struct {
 	seen       map[listing]bool
 	seenOf     map[*Transaction]bool // whether there is any
 	candidates map[int32]*candidates
+	members    map[string]*int     // of groups; nil where that is not told
 	topicNames map[[16]byte]string // also of topics that are no more, where a group knows them
 	named      map[string][16]byte // the topics that exist, by name
 
@@ -71,6 +72,7 @@ func newJoin(ev *Evidence, f Filter) *join {
 		listers: make(map[int32][]*Transaction),
 		seen:    make(map[listing]bool),
 		seenOf:  make(map[*Transaction]bool),
+		members: make(map[string]*int, len(ev.Groups)),
 	}
 	for i := range ev.Transactions {
 		t := &ev.Transactions[i]
@@ -88,39 +90,41 @@ func newJoin(ev *Evidence, f Filter) *join {
 	for i := range ev.Ended {
 		j.ended[ev.Ended[i].ProducerID] = &ev.Ended[i]
 	}
+	for _, g := range ev.Groups {
+		if g.Members != nil {
+			j.members[g.GroupID] = new(len(g.Members))
+		}
+	}
 	for _, g := range ev.Gaps {
 		j.hide(g)
 	}
 	return j
 }
 
-// hide notes what a gap may hide.
+// hide notes what a gap may hide. A broker that did not answer may be any
+// coordinator and any leader, whatever it was asked for.
 func (j *join) hide(g Gap) {
 	switch g.Source {
 	case SourceListTransactions:
 		j.hidesTransactions = true
 	case SourceDescribeTransactions:
 		j.hidesTransactions, j.hidesListings = true, true
-	case SourceMetadata:
-		// A broker that is silent may be any coordinator.
-		silent := g.Broker != nil && g.ACL == nil
-		j.hidesTransactions = j.hidesTransactions || silent
-		j.hidesGroups = j.hidesGroups || silent
-		j.hidesListings = j.hidesListings || g.ACL != nil && g.ACL.ResourceName == stateTopic
 	case SourceListGroups, SourceShareGroupDescribe, SourceShareGroupOffsets:
 		j.hidesGroups = true
 	case SourceShareGroupState, SourceStateTopic:
 		j.hidesStates = true
-	case SourceDescribeProducers: // of output topics, which do not matter here
+	case SourceMetadata, SourceDescribeProducers:
 	}
-	if g.ACL == nil {
-		return
-	}
-	switch g.ACL.ResourceType {
-	case "TRANSACTIONAL_ID":
+	switch {
+	case g.ACL == nil && g.Broker != nil:
+		j.hidesTransactions, j.hidesListings, j.hidesGroups, j.hidesStates = true, true, true, true
+	case g.ACL == nil:
+	case g.ACL.ResourceType == "TRANSACTIONAL_ID":
 		j.hidesTransactions = true
-	case "GROUP":
+	case g.ACL.ResourceType == "GROUP":
 		j.hidesGroups = true
+	case g.ACL.ResourceName == stateTopic:
+		j.hidesListings = true
 	}
 }
 
@@ -185,6 +189,7 @@ func (j *join) stateRow(s *ShareState, b wire.StateBatch, last int64, deliveries
 		j.resolve(&r, j.owner(&r))
 	}
 	j.setTopic(&r, s.TopicID)
+	r.GroupMembers = j.members[s.GroupID]
 	j.add(r)
 }
 
@@ -347,6 +352,7 @@ func (j *join) listingRow(t *Transaction, p int32) PendingRow {
 		r.GroupID, r.Partition = &one.groupID, &one.part.Partition
 		r.Evidence = append(r.Evidence, why)
 		j.setTopic(&r, one.part.TopicID)
+		r.GroupMembers = j.members[one.groupID]
 		return r
 	}
 	switch {

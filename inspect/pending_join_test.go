@@ -440,6 +440,47 @@ func TestVerdicts(t *testing.T) {
 	}
 }
 
+// How many members the group of a row has is told, if the group is.
+func TestGroupMembers(t *testing.T) {
+	for name, c := range map[string]struct {
+		members []string
+		want    *int
+	}{
+		"not told": {nil, nil}, "none is left": {[]string{}, new(0)}, "two": {[]string{"m1", "m2"}, new(2)},
+	} {
+		for source, rep := range map[string]*PendingReport{
+			"state":  NewPendingReport(evidence(states("g1", 0, staged(1, 1, 1, 5, wire.Accept)), group("g1", 3), func(ev *Evidence) { ev.Groups[0].Members = c.members }), Filter{}),
+			"likely": NewPendingReport(evidence(with(txn("a", "Ongoing", 1, 5, n0)), group("g1", 3), func(ev *Evidence) { ev.Groups[0].Members = c.members }), Filter{}),
+		} {
+			if got := rep.Rows[0].GroupMembers; !reflect.DeepEqual(got, c.want) {
+				t.Errorf("%s, %s: group members %v, want %v", name, source, got, c.want)
+			}
+		}
+	}
+}
+
+// A cluster of one broker is told why share groups do not work there.
+func TestNoStateTopic(t *testing.T) {
+	brokers := func(n int) func(*Evidence) {
+		return func(ev *Evidence) {
+			ev.StatePartitions, ev.Support.Brokers = 0, make([]cluster.BrokerSupport, n)
+		}
+	}
+	for n, want := range map[int]string{0: "", 1: "1 broker cannot create topic __share_group_state unless share.coordinator", 2: "2 brokers cannot", 3: ""} {
+		rep := NewPendingReport(evidence(brokers(n)), Filter{})
+		got := strings.Join(rep.Warnings, "; ")
+		if rep.Status != StatusNone || (want == "") != (got == "") || !strings.HasPrefix(got, want) {
+			t.Errorf("%d brokers: status %s, warnings %q, want %q", n, rep.Status, got, want)
+		}
+		if !strings.Contains(rep.Reason, "no share group has been used yet") {
+			t.Errorf("%d brokers: reason %q", n, rep.Reason)
+		}
+	}
+	if rep := NewPendingReport(evidence(brokers(1), gap(hiddenTopic)), Filter{}); rep.Status != StatusUnknown || len(rep.Warnings) != 0 {
+		t.Errorf("a hidden topic: status %s, warnings %q", rep.Status, rep.Warnings)
+	}
+}
+
 // What resolves a row, and what is never offered.
 func TestAdvice(t *testing.T) {
 	old := func(since time.Duration) func(*Transaction) {
@@ -602,6 +643,9 @@ func TestFilterAndStatus(t *testing.T) {
 	}
 	if !reflect.DeepEqual(rep.Gaps, ev.Gaps) {
 		t.Errorf("gaps %v", rep.Gaps)
+	}
+	if rep := NewPendingReport(evidence(), none); rep.Gaps == nil {
+		t.Error("without gaps their list is nil")
 	}
 	// A row without a group may be of one that is hidden.
 	ev = evidence(with(txn("a", "Ongoing", 1, 5, n0)), group("g1", 3), gap(hiddenGroup))

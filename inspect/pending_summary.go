@@ -49,7 +49,7 @@ func (j *join) report() *PendingReport {
 	slices.SortStableFunc(j.rows, compareRows)
 	rep := &PendingReport{
 		Time: j.ev.Time, ClusterID: j.ev.ClusterID, Rows: j.rows,
-		Candidates: j.listCandidates(), Gaps: j.ev.Gaps,
+		Candidates: j.listCandidates(), Gaps: append([]Gap{}, j.ev.Gaps...),
 	}
 	for i := range j.rows {
 		rep.count(&j.rows[i])
@@ -57,8 +57,18 @@ func (j *join) report() *PendingReport {
 	rep.Groups = sumGroups(j.rows)
 	rep.Owners = sumOwners(j.rows)
 	rep.Status, rep.Reason = j.status(rep)
+	if n := len(j.ev.Support.Brokers); rep.Status == StatusNone && j.ev.StatePartitions == 0 && n > 0 && n < defaultStateCopies {
+		// Kafka makes the topic for the first share group, and cannot where there
+		// are fewer brokers than copies: share groups do not work then.
+		rep.Warnings = append(rep.Warnings, fmt.Sprintf("%s cannot create topic %s unless share.coordinator.state.topic.replication.factor, share.coordinator.state.topic.min.isr and offsets.topic.replication.factor are at most that number (by default they are 3, 2 and 3)",
+			plural(n, "broker", "brokers"), stateTopic))
+	}
 	return rep
 }
+
+// defaultStateCopies is Kafka's default of
+// share.coordinator.state.topic.replication.factor.
+const defaultStateCopies = 3
 
 // compareRows puts the oldest first.
 func compareRows(a, b PendingRow) int {
