@@ -2,6 +2,7 @@ package drain
 
 import (
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -9,6 +10,7 @@ import (
 
 	"github.com/kshare/kshare/cluster"
 	"github.com/kshare/kshare/inspect"
+	"github.com/kshare/kshare/wire"
 )
 
 func TestPlanSteps(t *testing.T) {
@@ -159,6 +161,48 @@ func TestPlanNamed(t *testing.T) {
 				if *s.TransactionalID != "billing-1" {
 					t.Errorf("an act on %s", s.Name())
 				}
+			}
+		})
+	}
+}
+
+// What may concern the scope counts, also where another group is likelier.
+func TestPlanScope(t *testing.T) {
+	billing := with(holding("billing-1", 7, 3, "Ongoing", wire.ShareStatePartition("a", orders, 0, 50), 40*time.Second, 60_000))
+	// two groups whose state is in the partition that the transaction lists
+	other := ""
+	for i := 0; other == ""; i++ {
+		if id := fmt.Sprint("b", i); wire.ShareStatePartition(id, orders, 0, 50) == wire.ShareStatePartition("a", orders, 0, 50) {
+			other = id
+		}
+	}
+	unmoved := func(ev *inspect.Evidence) {
+		ev.Groups[0].Partitions[0].UnmovedSince = t0.Add(-time.Minute)
+	}
+	for name, c := range map[string]struct {
+		ev      *inspect.Evidence
+		groups  []string
+		topics  []string
+		pending bool
+	}{
+		"the likely one":       {ev: evidence(billing, group("a", 0), group(other, 0), unmoved), groups: []string{"a"}, pending: true},
+		"the other one":        {ev: evidence(billing, group("a", 0), group(other, 0), unmoved), groups: []string{other}, pending: true},
+		"the only one":         {ev: evidence(billing, group("a", 0)), groups: []string{"a"}, pending: true},
+		"not the only one":     {ev: evidence(billing, group("a", 0)), groups: []string{other}},
+		"one that is done":     {ev: evidence(billing, group("a", 0), group("c", 0)), groups: []string{"c"}},
+		"nobody is known":      {ev: evidence(billing), groups: []string{"a"}, pending: true},
+		"another topic":        {ev: evidence(staged("a", 7, 3, 1)), topics: []string{"shipped"}},
+		"the topic":            {ev: evidence(staged("a", 7, 3, 1)), topics: []string{"orders"}, pending: true},
+		"a topic that is gone": {ev: evidence(staged("a", 7, 3, 1), func(ev *inspect.Evidence) { ev.Topics = nil }), topics: []string{"orders"}, pending: true},
+		"another group":        {ev: evidence(staged("a", 7, 3, 1)), groups: []string{"c"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			p, err := NewPlan(c.ev, Options{Groups: c.groups, Topics: c.topics}, t0)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got := p.Pending.Status == inspect.StatusPending; got != c.pending || len(p.Steps) > 0 != c.pending {
+				t.Errorf("%s (%s) with steps %+v, want pending: %v", p.Pending.Status, p.Pending.Reason, p.Steps, c.pending)
 			}
 		})
 	}

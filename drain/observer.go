@@ -1,0 +1,58 @@
+package drain
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	"github.com/kshare/kshare/cluster"
+	"github.com/kshare/kshare/inspect"
+	"github.com/twmb/franz-go/pkg/kmsg"
+)
+
+// ClusterObserver is the [Observer] of a cluster. It remembers its last look, so
+// it is for one drain and one goroutine.
+type ClusterObserver struct {
+	Cluster inspect.Cluster
+	Dialect string           // [inspect.CollectOptions] has it
+	Now     func() time.Time // the clock of this machine; nil is time.Now
+
+	last *inspect.Evidence
+}
+
+// Observe collects evidence; see [inspect.Collect].
+func (o *ClusterObserver) Observe(ctx context.Context, watch []string) (Observation, error) {
+	ev, err := inspect.Collect(ctx, o.Cluster, inspect.CollectOptions{Dialect: o.Dialect, Previous: o.last, Now: o.Now})
+	if err != nil {
+		return Observation{}, cluster.Classify(err)
+	}
+	o.last = ev
+	return Observation{Evidence: ev, Producers: o.watch(ctx, watch)}, nil
+}
+
+// describeBatch is how many transactional IDs are described with one request.
+const describeBatch = 500
+
+// watch returns where transactional IDs stand. A coordinator that does not
+// answer is a gap in the evidence already.
+func (o *ClusterObserver) watch(ctx context.Context, ids []string) []inspect.Transaction {
+	var out []inspect.Transaction
+	for batch := range slices.Chunk(ids, describeBatch) {
+		req := kmsg.NewPtrDescribeTransactionsRequest()
+		req.TransactionalIDs = batch
+		kresp, err := o.Cluster.Request(ctx, req)
+		if err != nil {
+			continue
+		}
+		for _, s := range kresp.(*kmsg.DescribeTransactionsResponse).TransactionStates {
+			if s.ErrorCode == 0 {
+				out = append(out, inspect.Transaction{
+					TransactionalID: s.TransactionalID, State: s.State,
+					ProducerID: s.ProducerID, ProducerEpoch: s.ProducerEpoch,
+					Coordinator: -1, TimeoutMS: s.TimeoutMillis,
+				})
+			}
+		}
+	}
+	return out
+}
