@@ -132,6 +132,32 @@ func TestExecute(t *testing.T) {
 			see: func(*world) *inspect.Evidence { return evidence() }, o: Options{QuietPeriod: time.Millisecond},
 			status: StatusDrained, reason: "in 3 looks", after: 4 * time.Second,
 		},
+		"transactions without share acknowledgements are waited for": {
+			see: func(w *world) *inspect.Evidence {
+				ev := evidence(func(ev *inspect.Evidence) { ev.Support.Verdict = cluster.NotSupported })
+				if w.ago() < 45*time.Second {
+					ev.Transactions = []inspect.Transaction{{
+						TransactionalID: "shipping-1", State: "Ongoing", ProducerID: 8, TimeoutMS: 60_000, Started: t0.Add(-20 * time.Second),
+						Partitions: []inspect.TopicPartitions{{Topic: "shipped", Partitions: []int32{0}}},
+					}}
+				}
+				return ev
+			},
+			o:      Options{AllTransactions: true},
+			status: StatusDrained, reason: "nothing was pending in 4 looks", after: 52 * time.Second,
+		},
+		"and named when they stay": {
+			see: func(w *world) *inspect.Evidence {
+				return evidence(func(ev *inspect.Evidence) { ev.Support.Verdict = cluster.NotSupported }, func(ev *inspect.Evidence) {
+					ev.Transactions = []inspect.Transaction{{
+						TransactionalID: "shipping-1", State: "Ongoing", ProducerID: 8, TimeoutMS: 60_000, Started: w.now,
+						Partitions: []inspect.TopicPartitions{{Topic: "shipped", Partitions: []int32{0}}},
+					}}
+				})
+			},
+			o:      Options{AllTransactions: true, Timeout: 10 * time.Second},
+			status: StatusTimedOut, reason: `still open: "shipping-1"; producers still running: "shipping-1"`, after: 10 * time.Second, failed: "*drain.TimeoutError",
+		},
 		"released Kafka has nothing to drain": {
 			see: func(*world) *inspect.Evidence {
 				return evidence(func(ev *inspect.Evidence) { ev.Support.Verdict = cluster.NotSupported })
@@ -389,8 +415,8 @@ func TestExecute(t *testing.T) {
 			if got := typeOf(err); got != c.failed {
 				t.Errorf("error %s (%v), want %s", got, err, c.failed)
 			}
-			if (res.Status == StatusDrained) != (err == nil) || res.Status != StatusUnknown && (res.Status == StatusDrained) != (len(res.Survivors) == 0) {
-				t.Errorf("%s with error %v and survivors %v", res.Status, err, res.Survivors)
+			if (res.Status == StatusDrained) != (err == nil) || res.Status != StatusUnknown && (res.Status == StatusDrained) != (len(res.Steps) == 0) {
+				t.Errorf("%s with error %v and holders %v", res.Status, err, res.Steps)
 			}
 			if c.check != nil {
 				c.check(t, w, res)

@@ -116,7 +116,7 @@ func (h *history) add(l look) {
 	active := h.watch(l)
 	h.last, h.good = l, l
 	switch {
-	case active, !nothing(l.report):
+	case active, !nothing(l.report), len(l.steps) > 0:
 		h.clean = 0
 	case h.clean == 0:
 		h.clean, h.cleanSince = 1, l.began
@@ -301,14 +301,14 @@ func (h *history) decide(now, deadline time.Time, fences []Step) decision {
 // drained reports whether it is sure that nothing is pending. A cluster that
 // does not implement KIP-1289 needs to be looked at once.
 func (h *history) drained() bool {
-	if h.last.err == nil && h.last.report.Status == inspect.StatusUnsupported {
+	if h.last.err == nil && h.last.report.Status == inspect.StatusUnsupported && !h.o.AllTransactions {
 		return true
 	}
 	return h.clean >= h.o.looks() && h.quietFor() >= h.quietPeriod()
 }
 
 func (h *history) drainedReason() string {
-	if h.last.report.Status == inspect.StatusUnsupported {
+	if h.last.report.Status == inspect.StatusUnsupported && !h.o.AllTransactions {
 		return h.last.report.Reason
 	}
 	return fmt.Sprintf("nothing was pending in %d looks in a row over %s", h.clean, h.quietFor().Round(100*time.Millisecond))
@@ -373,7 +373,11 @@ func (h *history) late() decision {
 	for _, s := range firstSteps(h.last.steps) {
 		parts = append(parts, s.Name())
 	}
-	return decision{end: StatusTimedOut, reason: fmt.Sprintf("%s still held by %s", countText(h.last.report.Records, "record is", "records are"), strings.Join(parts, ", ")) + more(len(h.last.steps)) + h.runningText()}
+	reason := "still open: "
+	if n := h.last.report.Records; n > 0 {
+		reason = countText(n, "record is", "records are") + " still held by "
+	}
+	return decision{end: StatusTimedOut, reason: reason + strings.Join(parts, ", ") + more(len(h.last.steps)) + h.runningText()}
 }
 
 // runningText continues a sentence with who is at work; "" when nobody is.

@@ -38,6 +38,11 @@ type Options struct {
 	Groups []string
 	Topics []string
 
+	// AllTransactions waits for transactions without share acknowledgements too,
+	// of any scope; none of them is ever acted on. It is for transaction.version,
+	// which they depend on as well.
+	AllTransactions bool
+
 	// Fence are transactional IDs whose transaction is to be aborted by
 	// InitProducerId. It is the only way to end one that is part of a two-phase
 	// commit.
@@ -103,16 +108,18 @@ type Step struct {
 	// Warning is what to know before it is done; "" when there is nothing.
 	Warning string `json:"warning,omitempty"`
 
-	TransactionalID  *string         `json:"transactional_id"`
-	ProducerID       *int64          `json:"producer_id"`
-	ProducerEpoch    *int16          `json:"producer_epoch"`    // of the transaction, or of the staged records of an orphan
-	Coordinator      *int32          `json:"coordinator"`       // node ID
-	TransactionState *string         `json:"transaction_state"` // nil also for an orphan
-	TimeoutMS        *int32          `json:"timeout_ms"`
-	TwoPhase         bool            `json:"two_phase"`
-	Verdict          inspect.Verdict `json:"verdict"` // the surest of its rows
-	Started          *time.Time      `json:"started"`
-	Until            *time.Time      `json:"until"` // when it ends by itself at the latest; nil also when it never does
+	TransactionalID  *string `json:"transactional_id"`
+	ProducerID       *int64  `json:"producer_id"`
+	ProducerEpoch    *int16  `json:"producer_epoch"`    // of the transaction, or of the staged records of an orphan
+	Coordinator      *int32  `json:"coordinator"`       // node ID
+	TransactionState *string `json:"transaction_state"` // nil also for an orphan
+	TimeoutMS        *int32  `json:"timeout_ms"`
+	TwoPhase         bool    `json:"two_phase"`
+	// ShareAcks says whether it holds share acknowledgements, or may.
+	ShareAcks bool            `json:"holds_share_acknowledgements"`
+	Verdict   inspect.Verdict `json:"verdict,omitempty"` // the surest of its rows; "" without share acknowledgements
+	Started   *time.Time      `json:"started"`
+	Until     *time.Time      `json:"until"` // when it ends by itself at the latest; nil also when it never does
 
 	Records         int64    `json:"records"`          // in scope, for certain
 	Groups          []string `json:"groups"`           // in scope, sorted
@@ -278,7 +285,43 @@ func steps(ev *inspect.Evidence, rep *inspect.PendingReport, o Options) []Step {
 		slices.Sort(s.StatePartitions)
 		s.decide(ev, stuckRows(rep, *s), o)
 	}
+	if o.AllTransactions {
+		for _, t := range ev.Transactions {
+			if _, ok := index["id "+t.TransactionalID]; !ok && t.Open() {
+				out = append(out, plainStep(ev, t))
+			}
+		}
+	}
 	return out
+}
+
+// plainStep is that of a transaction which holds nothing that is drained.
+func plainStep(ev *inspect.Evidence, t inspect.Transaction) Step {
+	s := Step{
+		TransactionalID: &t.TransactionalID, ProducerID: &t.ProducerID, ProducerEpoch: &t.ProducerEpoch,
+		Coordinator: &t.Coordinator, TransactionState: &t.State, TwoPhase: t.TwoPhase(), ShareAcks: t.HoldsShareAcks(),
+		Groups: []string{}, OtherGroups: []string{}, StatePartitions: []int32{},
+	}
+	if t.TimeoutMS >= 0 {
+		s.TimeoutMS = &t.TimeoutMS
+	}
+	if !t.Started.IsZero() {
+		s.Started = &t.Started
+	}
+	if end := t.Deadline(ev.Sweep); !end.IsZero() {
+		s.Until = &end
+	}
+	s.decide(ev, overdue(ev, t), Options{})
+	return s
+}
+
+// overdue reports whether a transaction should have ended for long.
+func overdue(ev *inspect.Evidence, t inspect.Transaction) bool {
+	if !t.PrepareSince.IsZero() && ev.Time.Sub(t.PrepareSince) > inspect.StuckAfter {
+		return true
+	}
+	end := t.Deadline(ev.Sweep)
+	return !end.IsZero() && ev.Time.Sub(end) > inspect.StuckAfter
 }
 
 // holderKey is equal for rows with one owner: a transaction, or a producer whose
@@ -299,7 +342,7 @@ func newStep(ev *inspect.Evidence, r inspect.PendingRow) Step {
 	s := Step{
 		TransactionalID: r.TransactionalID, ProducerID: r.ProducerID, ProducerEpoch: r.ProducerEpoch,
 		Coordinator: r.Coordinator, TransactionState: r.TransactionState, TimeoutMS: r.TimeoutMS,
-		TwoPhase: r.TwoPhase, Verdict: r.Verdict, Started: r.Started, Until: r.Deadline,
+		TwoPhase: r.TwoPhase, ShareAcks: true, Verdict: r.Verdict, Started: r.Started, Until: r.Deadline,
 		Groups: []string{}, OtherGroups: []string{}, StatePartitions: []int32{},
 	}
 	if r.Verdict == inspect.VerdictOrphan {
@@ -388,10 +431,10 @@ func (s *Step) decide(ev *inspect.Evidence, stuck bool, o Options) {
 		}
 	case t.TwoPhase():
 		s.Action = ActionLeave
-		s.Reason = fmt.Sprintf("it is part of a two-phase commit (KIP-939) and never times out; its owner ends it, or --fence %s discards it", *s.TransactionalID)
+		s.Reason = "it is part of a two-phase commit (KIP-939) and never times out; its owner ends it, or fencing it discards it"
 	case stuck:
 		s.Action = ActionLeave
-		s.Reason = "it should have timed out, and its coordinator has not ended it; --fence " + *s.TransactionalID + " does"
+		s.Reason = "it should have timed out, and its coordinator has not ended it; fencing it does"
 	case s.Until != nil:
 		s.Action, s.Reason = ActionWait, "it ends when its producer ends it, or by its timeout at "+s.Until.UTC().Format(time.RFC3339)
 	default:

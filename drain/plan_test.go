@@ -49,7 +49,7 @@ func TestPlanSteps(t *testing.T) {
 		},
 		"all does not fence a two-phase commit": {
 			ev: evidence(with(twoPhase), staged("g", 7, 3, 5)), o: Options{FenceAll: true},
-			action: ActionLeave, reason: "--fence flink-1 discards it", warning: "is not waited for",
+			action: ActionLeave, reason: "fencing it discards it", warning: "is not waited for",
 		},
 		"its name does": {
 			ev: evidence(with(twoPhase), staged("g", 7, 3, 5)), o: Options{Fence: []string{"flink-1"}},
@@ -65,7 +65,7 @@ func TestPlanSteps(t *testing.T) {
 			ev: evidence(with(undescribed), gap(silent())), o: Options{FenceAll: true}, action: ActionWait, reason: "it ends when its producer ends it",
 		},
 		"leaves what should have timed out": {
-			ev: evidence(with(overdue), staged("g", 7, 3, 5)), action: ActionLeave, reason: "--fence billing-1 does", warning: "is not waited for",
+			ev: evidence(with(overdue), staged("g", 7, 3, 5)), action: ActionLeave, reason: "fencing it does", warning: "is not waited for",
 		},
 		"fences what should have timed out": {
 			ev: evidence(with(overdue), staged("g", 7, 3, 5)), o: Options{FenceAll: true}, action: ActionFence, reason: "InitProducerId",
@@ -161,6 +161,45 @@ func TestPlanNamed(t *testing.T) {
 				if *s.TransactionalID != "billing-1" {
 					t.Errorf("an act on %s", s.Name())
 				}
+			}
+		})
+	}
+}
+
+// Transactions without share acknowledgements are waited for where it is asked
+// for, and never acted on.
+func TestPlanAllTransactions(t *testing.T) {
+	plain := func(id, state string, ago time.Duration, timeout int32) inspect.Transaction {
+		return inspect.Transaction{
+			TransactionalID: id, State: state, ProducerID: 8, TimeoutMS: timeout, Started: t0.Add(-ago),
+			Partitions: []inspect.TopicPartitions{{Topic: "shipped", Partitions: []int32{0}}},
+		}
+	}
+	ev := evidence(
+		with(holding("billing-1", 7, 3, "Ongoing", 0, 20*time.Second, 60_000),
+			plain("shipping-1", "Ongoing", 20*time.Second, 60_000), plain("shipping-2", "Ongoing", time.Hour, inspect.TwoPhaseTimeoutMS),
+			plain("shipping-3", "PrepareCommit", time.Second, 60_000), plain("shipping-4", "Ongoing", time.Hour, 60_000)),
+		staged("g", 7, 3, 5))
+	for name, c := range map[string]struct {
+		o    Options
+		want []string
+	}{
+		"no":            {Options{FenceAll: true}, []string{`fence "billing-1" true`}},
+		"all":           {Options{AllTransactions: true}, []string{`wait "billing-1" true`, `wait "shipping-1" false`, `leave "shipping-2" false`, `wait "shipping-3" false`, `leave "shipping-4" false`}},
+		"out of scope":  {Options{AllTransactions: true, Groups: []string{"other"}}, []string{`wait "billing-1" true`, `wait "shipping-1" false`, `leave "shipping-2" false`, `wait "shipping-3" false`, `leave "shipping-4" false`}},
+		"never touched": {Options{AllTransactions: true, FenceAll: true}, []string{`fence "billing-1" true`, `wait "shipping-1" false`, `leave "shipping-2" false`, `wait "shipping-3" false`, `leave "shipping-4" false`}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			p, err := NewPlan(ev, c.o, t0)
+			if err != nil {
+				t.Fatal(err)
+			}
+			var got []string
+			for _, s := range p.Steps {
+				got = append(got, fmt.Sprint(s.Action, " ", s.Name(), " ", s.ShareAcks))
+			}
+			if !slices.Equal(got, c.want) {
+				t.Errorf("steps %q, want %q", got, c.want)
 			}
 		})
 	}
