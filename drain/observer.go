@@ -27,15 +27,15 @@ func (o *ClusterObserver) Observe(ctx context.Context, watch []string) (Observat
 		return Observation{}, cluster.Classify(err)
 	}
 	o.last = ev
-	return Observation{Evidence: ev, Producers: o.watch(ctx, watch)}, nil
+	return Observation{Evidence: ev, Producers: o.Watch(ctx, watch)}, nil
 }
 
 // describeBatch is how many transactional IDs are described with one request.
 const describeBatch = 500
 
-// watch returns where transactional IDs stand. A coordinator that does not
-// answer is a gap in the evidence already.
-func (o *ClusterObserver) watch(ctx context.Context, ids []string) []inspect.Transaction {
+// Watch returns where transactional IDs stand, of those that a coordinator knows.
+// One that does not answer is a gap in the evidence already.
+func (o *ClusterObserver) Watch(ctx context.Context, ids []string) []inspect.Transaction {
 	var out []inspect.Transaction
 	for batch := range slices.Chunk(ids, describeBatch) {
 		req := kmsg.NewPtrDescribeTransactionsRequest()

@@ -258,6 +258,12 @@ func (p *Plan) warn() {
 	}
 }
 
+// Holders returns who holds the records of a report that was made of ev, the
+// oldest first, and what becomes of them where nothing is done. It is pure.
+func Holders(ev *inspect.Evidence, rep *inspect.PendingReport) []Step {
+	return steps(ev, rep, Options{})
+}
+
 // steps says of each holder in a report what becomes of it under options. The
 // rows of a report are sorted by age, so the steps are.
 func steps(ev *inspect.Evidence, rep *inspect.PendingReport, o Options) []Step {
