@@ -206,7 +206,7 @@ var (
 
 // grant is the command of Kafka's own tool that gives the permission.
 func (a ACL) grant() string {
-	operation := map[string]string{"CLUSTER_ACTION": "ClusterAction", "DESCRIBE": "Describe", "READ": "Read"}[a.Operation]
+	operation := map[string]string{"CLUSTER_ACTION": "ClusterAction", "DESCRIBE": "Describe", "DESCRIBE_CONFIGS": "DescribeConfigs", "READ": "Read"}[a.Operation]
 	resource := map[string]string{
 		"CLUSTER": "--cluster", "GROUP": "--group", "TOPIC": "--topic", "TRANSACTIONAL_ID": "--transactional-id",
 	}[a.ResourceType]

@@ -30,6 +30,8 @@ const (
 	SourceShareGroupState      Source = "ReadShareGroupState"
 	SourceStateTopic           Source = stateTopic
 	SourceDescribeProducers    Source = "DescribeProducers"
+	SourceDescribeConfigs      Source = "DescribeConfigs"
+	SourceListOffsets          Source = "ListOffsets"
 )
 
 // Evidence is what the sources said. A list that is empty proves nothing by
@@ -177,6 +179,8 @@ type SharePartition struct {
 	// acquired and TX_PENDING ones alike. -1: not told. 0 proves that nothing is
 	// pending.
 	Lag int64
+	// Failed: its coordinator could not tell of it, and a gap says why.
+	Failed bool
 	// UnmovedSince is since when earlier evidence saw the same start offset with
 	// a lag; zero: there was none.
 	UnmovedSince time.Time

@@ -394,13 +394,8 @@ func (c *groupCollector) offsets(rg kmsg.DescribeShareGroupOffsetsResponseGroup,
 			}
 			switch {
 			case rp.ErrorCode != 0:
-				p.StartOffset = -1
-				f := failed[rp.ErrorCode]
-				if f.count == 0 {
-					f.first = fmt.Sprintf("%s-%d", rt.Topic, rp.Partition)
-				}
-				f.count++
-				failed[rp.ErrorCode] = f
+				p.StartOffset, p.LeaderEpoch, p.Failed = -1, -1, true
+				failed[rp.ErrorCode] = failed[rp.ErrorCode].and(rt.Topic, rp.Partition)
 			case version >= offsetsWithLag:
 				p.Lag = rp.Lag
 			}
@@ -422,17 +417,4 @@ func (c *groupCollector) offsets(rg kmsg.DescribeShareGroupOffsetsResponseGroup,
 			Reason: fmt.Sprintf("no broker could tell the offsets of share group %q in %s: %s", rg.GroupID, failed[code], name),
 		})
 	}
-}
-
-// partitionFailure counts partitions with one error.
-type partitionFailure struct {
-	first string
-	count int
-}
-
-func (f partitionFailure) String() string {
-	if f.count == 1 {
-		return f.first
-	}
-	return fmt.Sprintf("%s and %d more", f.first, f.count-1)
 }
