@@ -199,6 +199,7 @@ func aclGap(source Source, acl ACL, code *kerr.Error, hidden string) Gap {
 var (
 	aclTransactionalIDs = ACL{"DESCRIBE", "TRANSACTIONAL_ID", "*"}
 	aclGroups           = ACL{"DESCRIBE", "GROUP", "*"}
+	aclTopics           = ACL{"DESCRIBE", "TOPIC", "*"}
 	aclDescribeState    = ACL{"DESCRIBE", "TOPIC", stateTopic}
 	aclReadState        = ACL{"READ", "TOPIC", stateTopic}
 	aclClusterAction    = ACL{"CLUSTER_ACTION", "CLUSTER", "kafka-cluster"}

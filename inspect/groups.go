@@ -49,7 +49,10 @@ func ListShareGroups(ctx context.Context, cl Cluster, brokers []cluster.BrokerVe
 		each(nodes, inFlight, func(node int32) { c.list(ctx, node, q.GroupIDs) })
 		c.findHidden(ctx, nodes[0], q.GroupIDs)
 		if q.Offsets && len(c.found) > 0 {
-			c.probeTopics(ctx)
+			// DescribeShareGroupOffsets leaves out topics that may not be described.
+			p := prober{cl: cl, brokers: brokers}
+			p.topics(ctx, SourceShareGroupOffsets, "share-partitions of them are hidden too")
+			c.gaps.add(p.gaps.sorted()...)
 		}
 		c.read(ctx, q)
 	}
@@ -86,22 +89,6 @@ func (c *groupCollector) brokers(all []cluster.BrokerVersions) []int32 {
 	}
 	return nodes
 }
-
-// probeTopics describes a topic that nobody has. DescribeShareGroupOffsets
-// leaves out topics that may not be described.
-func (c *groupCollector) probeTopics(ctx context.Context) {
-	_, err := c.cl.Topics(ctx, nobody())
-	if errors.Is(err, kerr.TopicAuthorizationFailed) {
-		c.gaps.add(aclGap(SourceShareGroupOffsets, aclTopics, kerr.TopicAuthorizationFailed, "share-partitions of some topics may be hidden from it"))
-	} else if err != nil && !errors.Is(err, kerr.UnknownTopicOrPartition) {
-		c.gaps.add(Gap{
-			Source: SourceMetadata, KafkaError: kafkaError(err),
-			Reason: "it could not be found out whether topics are hidden: " + cluster.Name(err),
-		})
-	}
-}
-
-var aclTopics = ACL{"DESCRIBE", "TOPIC", "*"}
 
 // kafkaError returns the name that a broker gave to err; "" when none did.
 func kafkaError(err error) string {
@@ -395,7 +382,7 @@ func (c *groupCollector) offsets(rg kmsg.DescribeShareGroupOffsetsResponseGroup,
 			switch {
 			case rp.ErrorCode != 0:
 				p.StartOffset, p.LeaderEpoch, p.Failed = -1, -1, true
-				failed[rp.ErrorCode] = failed[rp.ErrorCode].and(rt.Topic, rp.Partition)
+				failed[rp.ErrorCode] = failed[rp.ErrorCode].and(topicPartition{rt.Topic, rp.Partition})
 			case version >= offsetsWithLag:
 				p.Lag = rp.Lag
 			}

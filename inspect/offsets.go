@@ -1,10 +1,12 @@
 package inspect
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 
 	"github.com/kshare/kshare/cluster"
 	"github.com/twmb/franz-go/pkg/kerr"
@@ -15,6 +17,12 @@ import (
 type topicPartition struct {
 	topic     string
 	partition int32
+}
+
+func (tp topicPartition) String() string { return fmt.Sprintf("%s-%d", tp.topic, tp.partition) }
+
+func (tp topicPartition) compare(o topicPartition) int {
+	return cmp.Or(strings.Compare(tp.topic, o.topic), cmp.Compare(tp.partition, o.partition))
 }
 
 // Special timestamps of ListOffsets.
@@ -73,7 +81,7 @@ func listOffsets(ctx context.Context, cl Cluster, byTopic map[string][]int32, ti
 				out[topicPartition{t.Topic, p.Partition}] = p.Offset
 			case kerr.UnknownTopicOrPartition.Code:
 			default:
-				failed[p.ErrorCode] = failed[p.ErrorCode].and(t.Topic, p.Partition)
+				failed[p.ErrorCode] = failed[p.ErrorCode].and(topicPartition{t.Topic, p.Partition})
 			}
 		}
 	}
@@ -93,9 +101,9 @@ type partitionFailure struct {
 	count int
 }
 
-func (f partitionFailure) and(topic string, partition int32) partitionFailure {
-	if f.count == 0 {
-		f.first = topicPartition{topic, partition}
+func (f partitionFailure) and(tp topicPartition) partitionFailure {
+	if f.count == 0 || tp.compare(f.first) < 0 {
+		f.first = tp
 	}
 	f.count++
 	return f
@@ -103,7 +111,7 @@ func (f partitionFailure) and(topic string, partition int32) partitionFailure {
 
 func (f partitionFailure) String() string {
 	if f.count == 1 {
-		return fmt.Sprintf("%s-%d", f.first.topic, f.first.partition)
+		return f.first.String()
 	}
-	return fmt.Sprintf("%s-%d and %d more", f.first.topic, f.first.partition, f.count-1)
+	return fmt.Sprintf("%s and %d more", f.first, f.count-1)
 }

@@ -122,3 +122,18 @@ func (p *prober) clusterAction(ctx context.Context) {
 		return 0, false
 	}, kerr.ClusterAuthorizationFailed, clusterActionGap())
 }
+
+// topics describes a topic that nobody has. It is no part of [ProbeAccess]: what
+// it matters to says so, as source, and what it hides.
+func (p *prober) topics(ctx context.Context, source Source, hidden string) {
+	_, err := p.cl.Topics(ctx, nobody())
+	switch {
+	case errors.Is(err, kerr.TopicAuthorizationFailed):
+		p.gaps.add(aclGap(source, aclTopics, kerr.TopicAuthorizationFailed, "topics may be hidden from it, and "+hidden))
+	case err != nil && !errors.Is(err, kerr.UnknownTopicOrPartition):
+		p.gaps.add(Gap{
+			Source: SourceMetadata, KafkaError: kafkaError(err),
+			Reason: "it could not be found out whether topics are hidden: " + cluster.Name(err),
+		})
+	}
+}
