@@ -63,8 +63,11 @@ type Evidence struct {
 	Persists bool
 	// StatesRead is the number of share-partitions whose state was read.
 	StatesRead int
-	Topics     map[[16]byte]string // names of the topics that exist, by topic ID
-	Gaps       []Gap               // what could not be seen, in the order of discovery
+	// Topics names the topics that exist, by topic ID; "" where one of States has
+	// a topic whose name this principal may not see. Nil when the topics could not
+	// be described, so that no topic is known not to exist.
+	Topics map[[16]byte]string
+	Gaps   []Gap // what could not be seen, in the order of discovery
 }
 
 // Transaction is a transaction as its coordinator tells of it
