@@ -3,6 +3,7 @@ package inspect
 import (
 	"fmt"
 	"math"
+	"slices"
 	"strings"
 	"time"
 
@@ -138,9 +139,31 @@ type Group struct {
 	State       string   // Empty, Stable, Dead; "": not told
 	Coordinator int32    // node ID; -1: not known
 	Members     []string // member IDs, sorted; nil: not told
+	// Detail is what else its coordinator tells of it; nil: not told.
+	Detail *GroupDetail
 	// Partitions are the share-partitions that have state, sorted by topic and
 	// partition.
 	Partitions []SharePartition
+}
+
+// GroupDetail is what a group coordinator tells of the members of a share group
+// (ShareGroupDescribe v1).
+type GroupDetail struct {
+	GroupEpoch      int32    // raised by each change of members or subscriptions
+	AssignmentEpoch int32    // the group epoch that the assignment was made for
+	Assignor        string   // simple, in all releases so far
+	Members         []Member // sorted by member ID
+}
+
+// Member is a member of a share group.
+type Member struct {
+	MemberID    string
+	ClientID    string
+	ClientHost  string
+	RackID      string // "": it named none
+	MemberEpoch int32
+	Topics      []string          // subscribed, sorted
+	Assignment  []TopicPartitions // sorted by topic
 }
 
 // SharePartition is one share-partition as its group coordinator tells of it.
@@ -170,9 +193,33 @@ type ShareState struct {
 	StartOffset    int64
 	Batches        []wire.StateBatch // sorted by offset, all states
 	// Written is when the record that staged the pending ones was written, by the
-	// broker's clock; zero: not known (only the topic tells).
+	// broker's clock, the first one where there are several; zero: not known (only
+	// the topic tells).
 	Written time.Time
+	// Staged is that of each owner by itself, sorted by producer ID and epoch.
+	Staged  []StagedSince
 	Sources []Source // that agree, in the order of reading
+}
+
+// WrittenBy returns since when an owner has records pending in the
+// share-partition, by the broker's clock; zero: not known.
+func (s ShareState) WrittenBy(owner wire.StagedOwner) time.Time {
+	if i := slices.IndexFunc(s.Staged, func(o StagedSince) bool { return o.owns(owner) }); i >= 0 {
+		return s.Staged[i].Since
+	}
+	return time.Time{}
+}
+
+// StagedSince is when the record was written that staged the first of the records
+// which an owner has pending in a share-partition.
+type StagedSince struct {
+	ProducerID    int64 // -1: the owner could not be decoded
+	ProducerEpoch int16
+	Since         time.Time
+}
+
+func (s StagedSince) owns(o wire.StagedOwner) bool {
+	return s.ProducerID == o.ProducerID && s.ProducerEpoch == o.ProducerEpoch
 }
 
 // A Gap is something that could not be seen, and makes a report unknown.
