@@ -113,7 +113,7 @@ func (j *join) hide(g Gap) {
 		j.hidesGroups = true
 	case SourceShareGroupState, SourceStateTopic:
 		j.hidesStates = true
-	case SourceMetadata, SourceDescribeProducers:
+	case SourceMetadata, SourceDescribeProducers, SourceDescribeConfigs, SourceListOffsets:
 	}
 	switch {
 	case g.ACL == nil && g.Broker != nil:
