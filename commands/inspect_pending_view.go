@@ -2,7 +2,6 @@ package commands
 
 import (
 	"fmt"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -103,11 +102,7 @@ func producerIDsCell(ids []int64) any {
 // pendingWarnings says what could not be seen, and what else is not as it should
 // be.
 func pendingWarnings(rep *inspect.PendingReport) []string {
-	var out []string
-	for _, g := range rep.Gaps {
-		out = append(out, g.Reason)
-	}
-	return append(out, rep.Warnings...)
+	return append(gapWarnings(rep.Gaps), rep.Warnings...)
 }
 
 // emptyPending is the sentence in place of a table without rows.
@@ -299,23 +294,21 @@ func yesNo(yes bool) string {
 const shownHints = 10
 
 // hintPending says what to do: about what could not be seen, and about each owner
-// once. Programs find both in the document.
+// once. Programs find the latter in the document.
 func (d *Deps) hintPending(rep *inspect.PendingReport) {
-	if rep == nil || d.flags.Output != output.FormatTable && d.flags.Output != output.FormatWide {
+	if rep == nil {
 		return
 	}
-	for _, h := range pendingHints(d, rep) {
-		d.Hint(h)
+	d.hintGaps(rep.Gaps)
+	if d.flags.Output == output.FormatTable || d.flags.Output == output.FormatWide {
+		for _, h := range pendingHints(d, rep) {
+			d.Hint(h)
+		}
 	}
 }
 
 func pendingHints(d *Deps, rep *inspect.PendingReport) []string {
 	var out []string
-	for _, g := range rep.Gaps {
-		if g.Advice != "" && !slices.Contains(out, g.Advice) {
-			out = append(out, g.Advice)
-		}
-	}
 	told := make(map[string]bool)
 	for i := range rep.Rows {
 		h := pendingHint(d, &rep.Rows[i])
