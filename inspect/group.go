@@ -134,16 +134,11 @@ func DescribeGroups(ctx context.Context, cl Cluster, o GroupOptions) (*GroupRepo
 	if err != nil {
 		return nil, fmt.Errorf("describe share groups: %w", err)
 	}
-	p := prober{cl: cl, brokers: d.Brokers}
-	if o.GroupIDs == nil {
-		p.groups(ctx)
-	}
 	groups, gaps, err := ListShareGroups(ctx, cl, d.Brokers, GroupQuery{GroupIDs: o.GroupIDs, Members: true, Offsets: true})
 	if err != nil {
 		return nil, err
 	}
 	c := groupDescriber{cl: cl, o: o, d: d}
-	c.gaps.add(p.gaps.sorted()...)
 	c.gaps.add(gaps...)
 	r := &GroupReport{ClusterID: d.ClusterID, Groups: make([]GroupRow, 0, len(groups))}
 	for _, g := range groups {

@@ -39,21 +39,23 @@ const typeShare = "share"
 // ListShareGroups reads share groups (ListGroups v5, ShareGroupDescribe v1,
 // DescribeShareGroupOffsets v0 and v1). brokers are those of
 // [cluster.Client.Describe]. The groups are sorted by ID, what they have by topic
-// and partition. What could not be seen is in the gaps; that groups are hidden
-// from this principal no broker tells: see [ProbeAccess]. The error is that of
-// ctx.
+// and partition. What could not be seen is in the gaps: brokers leave out what
+// this principal may not describe without a word, so whether they do is found out.
+// The error is that of ctx.
 func ListShareGroups(ctx context.Context, cl Cluster, brokers []cluster.BrokerVersions, q GroupQuery) ([]Group, []Gap, error) {
 	c := &groupCollector{cl: cl, found: make(map[string]*Group)}
 	nodes := c.brokers(brokers)
 	if len(nodes) > 0 {
+		p := prober{cl: cl, brokers: brokers}
+		if q.GroupIDs == nil {
+			p.groups(ctx)
+		}
 		each(nodes, inFlight, func(node int32) { c.list(ctx, node, q.GroupIDs) })
 		c.findHidden(ctx, nodes[0], q.GroupIDs)
 		if q.Offsets && len(c.found) > 0 {
-			// DescribeShareGroupOffsets leaves out topics that may not be described.
-			p := prober{cl: cl, brokers: brokers}
 			p.topics(ctx, SourceShareGroupOffsets, "share-partitions of them are hidden too")
-			c.gaps.add(p.gaps.sorted()...)
 		}
+		c.gaps.add(p.gaps.sorted()...)
 		c.read(ctx, q)
 	}
 	if ctx.Err() != nil {

@@ -116,8 +116,21 @@ func (p *prober) clusterAction(ctx context.Context) {
 	}, kerr.ClusterAuthorizationFailed, clusterActionGap())
 }
 
-// topics describes a topic that nobody has. It is no part of [ProbeAccess]: what
-// it matters to says so, as source, and what it hides.
+// groups describes a group that nobody has.
+func (p *prober) groups(ctx context.Context) {
+	req := kmsg.NewPtrShareGroupDescribeRequest()
+	req.GroupIDs = []string{nobody()}
+	p.probe(ctx, SourceShareGroupDescribe, "share groups are hidden", req, func(resp kmsg.Response) (int16, bool) {
+		for _, g := range resp.(*kmsg.ShareGroupDescribeResponse).Groups {
+			return g.ErrorCode, true
+		}
+		return 0, false
+	}, kerr.GroupAuthorizationFailed, aclGap(SourceShareGroupDescribe, aclGroups, kerr.GroupAuthorizationFailed,
+		"share groups may be hidden from it"))
+}
+
+// topics describes a topic that nobody has. source is what leaves out topics that
+// may not be described, and hidden says what of it is missing then.
 func (p *prober) topics(ctx context.Context, source Source, hidden string) {
 	_, err := p.cl.Topics(ctx, nobody())
 	switch {
