@@ -20,10 +20,11 @@ one (TX_PENDING, KIP-1289).
 Nothing is changed and no record is acquired. What could not be seen, because a
 broker is silent or a permission is missing, is told, makes the answer
 incomplete (exit status 3), and is never taken for nothing.`,
-		Example: `  kshare inspect group
+		Example: `  kshare inspect pending
   kshare inspect group billing -o json`,
 	}
 	cmd.AddCommand(
+		newInspectPendingCmd(d, openInspectPending),
 		newInspectGroupCmd(d, runInspectGroup),
 	)
 	return cmd
