@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"slices"
 	"time"
 
@@ -17,7 +18,7 @@ const (
 	readBytes = 1 << 20
 	// readTries is how often a partition is asked for without an answer that gets
 	// reading on, its leader being looked up in between.
-	readTries = 4
+	readTries = 3
 	// readTimeout bounds the wait for one answer.
 	readTimeout = 10 * time.Second
 )
@@ -87,7 +88,8 @@ func movedPartition(err error) bool {
 			return true
 		}
 	}
-	return IsUnanswered(err)
+	ne, ok := errors.AsType[net.Error](err)
+	return IsUnanswered(err) && !(ok && ne.Timeout())
 }
 
 // lookAgain waits and asks who leads the partition now.

@@ -96,6 +96,53 @@ func isTimeout(err error) bool {
 	return ok && ne.Timeout() || errors.Is(err, context.DeadlineExceeded)
 }
 
+// sparing is a cluster in which a broker that once did not answer is not asked
+// again: each further request would be waited for as long. It is for one look.
+type sparing struct {
+	Cluster
+	mu     sync.Mutex
+	silent map[int32]bool
+}
+
+var errSilent = errors.New("it did not answer another request")
+
+// RequestBroker sends a request to a broker that has answered so far.
+func (s *sparing) RequestBroker(ctx context.Context, node int32, req kmsg.Request) (kmsg.Response, error) {
+	if s.isSilent(node) {
+		return nil, errSilent
+	}
+	resp, err := s.Cluster.RequestBroker(ctx, node, req)
+	s.note(node, err)
+	return resp, err
+}
+
+// ReadPartition reads from a leader that has answered so far.
+func (s *sparing) ReadPartition(ctx context.Context, topic cluster.Topic, partition int32, fn func(*kgo.Record)) error {
+	if leader := topic.Leader(partition); s.isSilent(leader) {
+		return &cluster.Error{Op: "read", Broker: leader, Topic: topic.Name, Partition: partition, Err: errSilent}
+	}
+	err := s.Cluster.ReadPartition(ctx, topic, partition, fn)
+	if e, ok := errors.AsType[*cluster.Error](err); ok {
+		s.note(e.Broker, err)
+	}
+	return err
+}
+
+func (s *sparing) isSilent(node int32) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.silent[node]
+}
+
+func (s *sparing) note(node int32, err error) {
+	if err == nil || !isTimeout(err) {
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.silent[node] = true
+}
+
 // tries is how often a request goes to the coordinator or leader of something
 // that moves, and its place is looked up in between.
 const tries = 4
@@ -199,6 +246,7 @@ func aclGap(source Source, acl ACL, code *kerr.Error, hidden string) Gap {
 var (
 	aclTransactionalIDs = ACL{"DESCRIBE", "TRANSACTIONAL_ID", "*"}
 	aclGroups           = ACL{"DESCRIBE", "GROUP", "*"}
+	aclTopics           = ACL{"DESCRIBE", "TOPIC", "*"}
 	aclDescribeState    = ACL{"DESCRIBE", "TOPIC", stateTopic}
 	aclReadState        = ACL{"READ", "TOPIC", stateTopic}
 	aclClusterAction    = ACL{"CLUSTER_ACTION", "CLUSTER", "kafka-cluster"}
@@ -206,7 +254,7 @@ var (
 
 // grant is the command of Kafka's own tool that gives the permission.
 func (a ACL) grant() string {
-	operation := map[string]string{"CLUSTER_ACTION": "ClusterAction", "DESCRIBE": "Describe", "READ": "Read"}[a.Operation]
+	operation := map[string]string{"CLUSTER_ACTION": "ClusterAction", "DESCRIBE": "Describe", "DESCRIBE_CONFIGS": "DescribeConfigs", "READ": "Read"}[a.Operation]
 	resource := map[string]string{
 		"CLUSTER": "--cluster", "GROUP": "--group", "TOPIC": "--topic", "TRANSACTIONAL_ID": "--transactional-id",
 	}[a.ResourceType]

@@ -39,18 +39,23 @@ const typeShare = "share"
 // ListShareGroups reads share groups (ListGroups v5, ShareGroupDescribe v1,
 // DescribeShareGroupOffsets v0 and v1). brokers are those of
 // [cluster.Client.Describe]. The groups are sorted by ID, what they have by topic
-// and partition. What could not be seen is in the gaps; that groups are hidden
-// from this principal no broker tells: see [ProbeAccess]. The error is that of
-// ctx.
+// and partition. What could not be seen is in the gaps: brokers leave out what
+// this principal may not describe without a word, so whether they do is found out.
+// The error is that of ctx.
 func ListShareGroups(ctx context.Context, cl Cluster, brokers []cluster.BrokerVersions, q GroupQuery) ([]Group, []Gap, error) {
 	c := &groupCollector{cl: cl, found: make(map[string]*Group)}
 	nodes := c.brokers(brokers)
 	if len(nodes) > 0 {
+		p := prober{cl: cl, brokers: brokers}
+		if q.GroupIDs == nil {
+			p.groups(ctx)
+		}
 		each(nodes, inFlight, func(node int32) { c.list(ctx, node, q.GroupIDs) })
 		c.findHidden(ctx, nodes[0], q.GroupIDs)
 		if q.Offsets && len(c.found) > 0 {
-			c.probeTopics(ctx)
+			p.topics(ctx, SourceShareGroupOffsets, "share-partitions of them are hidden too")
 		}
+		c.gaps.add(p.gaps.sorted()...)
 		c.read(ctx, q)
 	}
 	if ctx.Err() != nil {
@@ -86,22 +91,6 @@ func (c *groupCollector) brokers(all []cluster.BrokerVersions) []int32 {
 	}
 	return nodes
 }
-
-// probeTopics describes a topic that nobody has. DescribeShareGroupOffsets
-// leaves out topics that may not be described.
-func (c *groupCollector) probeTopics(ctx context.Context) {
-	_, err := c.cl.Topics(ctx, nobody())
-	if errors.Is(err, kerr.TopicAuthorizationFailed) {
-		c.gaps.add(aclGap(SourceShareGroupOffsets, aclTopics, kerr.TopicAuthorizationFailed, "share-partitions of some topics may be hidden from it"))
-	} else if err != nil && !errors.Is(err, kerr.UnknownTopicOrPartition) {
-		c.gaps.add(Gap{
-			Source: SourceMetadata, KafkaError: kafkaError(err),
-			Reason: "it could not be found out whether topics are hidden: " + cluster.Name(err),
-		})
-	}
-}
-
-var aclTopics = ACL{"DESCRIBE", "TOPIC", "*"}
 
 // kafkaError returns the name that a broker gave to err; "" when none did.
 func kafkaError(err error) string {
@@ -394,13 +383,8 @@ func (c *groupCollector) offsets(rg kmsg.DescribeShareGroupOffsetsResponseGroup,
 			}
 			switch {
 			case rp.ErrorCode != 0:
-				p.StartOffset = -1
-				f := failed[rp.ErrorCode]
-				if f.count == 0 {
-					f.first = fmt.Sprintf("%s-%d", rt.Topic, rp.Partition)
-				}
-				f.count++
-				failed[rp.ErrorCode] = f
+				p.StartOffset, p.LeaderEpoch, p.Failed = -1, -1, true
+				failed[rp.ErrorCode] = failed[rp.ErrorCode].and(topicPartition{rt.Topic, rp.Partition})
 			case version >= offsetsWithLag:
 				p.Lag = rp.Lag
 			}
@@ -422,17 +406,4 @@ func (c *groupCollector) offsets(rg kmsg.DescribeShareGroupOffsetsResponseGroup,
 			Reason: fmt.Sprintf("no broker could tell the offsets of share group %q in %s: %s", rg.GroupID, failed[code], name),
 		})
 	}
-}
-
-// partitionFailure counts partitions with one error.
-type partitionFailure struct {
-	first string
-	count int
-}
-
-func (f partitionFailure) String() string {
-	if f.count == 1 {
-		return f.first
-	}
-	return fmt.Sprintf("%s and %d more", f.first, f.count-1)
 }

@@ -189,6 +189,11 @@ func TestListShareGroups(t *testing.T) {
 			},
 			query: all, want: []string{"b Empty 2 []:"},
 		},
+		"groups that are hidden": {
+			change: func(f *groupsFake) { f.hidden = kerr.GroupAuthorizationFailed.Code },
+			query:  all, want: full,
+			gaps: []string{"- ShareGroupDescribe GROUP_AUTHORIZATION_FAILED DESCRIBE on GROUP * --operation Describe --group '*'"},
+		},
 		"topics that are hidden": {
 			change: func(f *groupsFake) { f.hiddenTopic = kerr.TopicAuthorizationFailed.Code },
 			query:  all, want: full,
@@ -362,7 +367,7 @@ func TestListShareGroupsInBatches(t *testing.T) {
 			t.Fatalf("group %+v", g)
 		}
 	}
-	if len(f.sent) != 2+2*5+2*10 { // by coordinator lists, describes and offsets
+	if len(f.sent) != 1+2+2*5+2*10 { // a probe, then by coordinator lists, describes and offsets
 		t.Errorf("%d requests: %q", len(f.sent), f.sent)
 	}
 }

@@ -113,7 +113,7 @@ func (j *join) hide(g Gap) {
 		j.hidesGroups = true
 	case SourceShareGroupState, SourceStateTopic:
 		j.hidesStates = true
-	case SourceMetadata, SourceDescribeProducers:
+	case SourceMetadata, SourceDescribeProducers, SourceDescribeConfigs, SourceListOffsets:
 	}
 	switch {
 	case g.ACL == nil && g.Broker != nil:
@@ -168,7 +168,7 @@ func (j *join) stateRow(s *ShareState, b wire.StateBatch, last int64, deliveries
 		LastOffset:    &last,
 		Count:         new(last - b.FirstOffset + 1),
 		DeliveryCount: &deliveries,
-		Staged:        known(s.Written),
+		Staged:        stagedSince(s, b.Staged),
 
 		StatePartition: s.StatePartition,
 	}
@@ -191,6 +191,15 @@ func (j *join) stateRow(s *ShareState, b wire.StateBatch, last int64, deliveries
 	j.setTopic(&r, s.TopicID)
 	r.GroupMembers = j.members[s.GroupID]
 	j.add(r)
+}
+
+// stagedSince is when the first of an owner's records was staged, or any one's
+// where that is not told apart.
+func stagedSince(s *ShareState, owner wire.StagedOwner) *time.Time {
+	if since := s.WrittenBy(owner); !since.IsZero() {
+		return known(since)
+	}
+	return known(s.Written)
 }
 
 func stateSays(s *ShareState) string {
@@ -361,8 +370,8 @@ func (j *join) listingRow(t *Transaction, p int32) PendingRow {
 	case c.count == 0:
 		r.Evidence = append(r.Evidence, "no share-partition that is not done has its state there: nothing may be staged, or its group is gone")
 	default:
-		r.Evidence = append(r.Evidence, fmt.Sprintf("%s of %s there and not done, so it may concern any of them",
-			plural(c.count, "candidate share-partition", "candidate share-partitions"), plural(c.groups, "group has its state", "groups have their state")))
+		r.Evidence = append(r.Evidence, fmt.Sprintf("it may concern any of the share-partitions that are not done and have their state there: %s in %s",
+			plural(c.count, "candidate", "candidates"), plural(c.groups, "group", "groups")))
 	}
 	return r
 }
@@ -383,7 +392,7 @@ func (j *join) setTransaction(r *PendingRow, t *Transaction) {
 	r.TwoPhase = t.TwoPhase()
 	r.Stuck = isStuck(t, j.ev.Time, j.ev.Sweep)
 	r.AgeMS = j.age(r)
-	advise(r)
+	advise(r, j.ev.Time)
 }
 
 // isStuck reports whether t should have ended for longer than [StuckAfter].

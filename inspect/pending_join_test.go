@@ -502,16 +502,16 @@ func TestAdvice(t *testing.T) {
 		ends    bool
 	}{
 		"ongoing":                {state: "Ongoing", epoch: 5, command: []string{"txn", "fence", "a b"}, advice: "ends by itself at 2026-11-29T12:01:00Z", ends: true},
-		"over its deadline":      {state: "Ongoing", epoch: 5, change: []func(*Transaction){old(130 * time.Second)}, command: []string{"txn", "fence", "a b"}, advice: "ends by itself", ends: true},
+		"over its deadline":      {state: "Ongoing", epoch: 5, change: []func(*Transaction){old(130 * time.Second)}, command: []string{"txn", "fence", "a b"}, advice: "should end it any moment", ends: true},
 		"long over it":           {state: "Ongoing", epoch: 5, change: []func(*Transaction){old(131 * time.Second)}, command: []string{"txn", "fence", "a b"}, advice: "its coordinator (broker 2) has not ended it", stuck: true, ends: true},
 		"start not told":         {state: "Ongoing", epoch: 5, change: []func(*Transaction){notTold}, command: []string{"txn", "fence", "a b"}, advice: "when its timeout has passed"},
 		"two-phase":              {state: "Ongoing", epoch: 5, change: []func(*Transaction){old(time.Hour), twoPhase}, command: []string{"txn", "fence", "a b"}, advice: "discards a decision to commit", twoPC: true},
-		"commit":                 {state: "PrepareCommit", epoch: 6, advice: "do not abort it"},
+		"commit":                 {state: "PrepareCommit", epoch: 6, advice: "its commit is decided, do not abort it: its end markers are being written"},
 		"commit, stuck":          {state: "PrepareCommit", epoch: 6, change: []func(*Transaction){prepared(61 * time.Second)}, advice: "look at its coordinator (broker 2)", stuck: true},
-		"commit, at the limit":   {state: "PrepareCommit", epoch: 6, change: []func(*Transaction){prepared(60 * time.Second)}, advice: "do not abort it"},
+		"commit, at the limit":   {state: "PrepareCommit", epoch: 6, change: []func(*Transaction){prepared(60 * time.Second)}, advice: "its commit is decided, do not abort it: its end markers are being written"},
 		"commit, stuck by age":   {state: "PrepareCommit", epoch: 6, change: []func(*Transaction){old(131 * time.Second)}, advice: "look at its coordinator (broker 2)", stuck: true},
-		"two-phase, stuck":       {state: "PrepareCommit", epoch: 6, change: []func(*Transaction){twoPhase, prepared(2 * time.Minute)}, advice: "do not abort it", stuck: true, twoPC: true},
-		"two-phase, only old":    {state: "PrepareCommit", epoch: 6, change: []func(*Transaction){twoPhase, old(time.Hour)}, advice: "do not abort it", twoPC: true},
+		"two-phase, stuck":       {state: "PrepareCommit", epoch: 6, change: []func(*Transaction){twoPhase, prepared(2 * time.Minute)}, advice: "its commit is decided, do not abort it: its end markers take longer", stuck: true, twoPC: true},
+		"two-phase, only old":    {state: "PrepareCommit", epoch: 6, change: []func(*Transaction){twoPhase, old(time.Hour)}, advice: "its commit is decided, do not abort it: its end markers are being written", twoPC: true},
 		"abort":                  {state: "PrepareAbort", epoch: 6, advice: "its abort is decided"},
 		"abort, stuck":           {state: "PrepareAbort", epoch: 6, change: []func(*Transaction){prepared(2 * time.Minute)}, advice: "look at its coordinator (broker 2)", stuck: true},
 		"fenced":                 {state: "PrepareEpochFence", epoch: 6, advice: "its abort is decided"},
@@ -551,10 +551,27 @@ func TestAdvice(t *testing.T) {
 			}
 		})
 	}
+	// An ID that looks like a flag is none.
+	rep := NewPendingReport(evidence(with(txn("-x", "Ongoing", 1, 5, n0))), Filter{})
+	if got, want := rep.Rows[0].Command, []string{"txn", "fence", "--", "-x"}; !slices.Equal(got, want) {
+		t.Errorf("command %q, want %q", got, want)
+	}
 	// Without an owner no marker can be made.
-	rep := NewPendingReport(evidence(states("g1", 0, ownerless(1, 2))), Filter{})
+	rep = NewPendingReport(evidence(states("g1", 0, ownerless(1, 2))), Filter{})
 	if r := rep.Rows[0]; r.Command != nil || !strings.Contains(r.Advice, "without its owner") {
 		t.Errorf("an orphan without owner has command %q, advice %q", r.Command, r.Advice)
+	}
+}
+
+// The age of records without an open transaction is that of their own staging,
+// where it is told apart from that of other owners.
+func TestAgeByStaging(t *testing.T) {
+	ev := evidence(states("g1", 0, staged(0, 0, 8, 0, wire.Accept), staged(1, 1, 9, 0, wire.Accept)), written(noon.Add(-time.Hour)))
+	ev.States[0].Staged = []StagedSince{{ProducerID: 9, Since: noon.Add(-time.Minute)}}
+	got := rowsOf(NewPendingReport(ev, Filter{}))
+	want := []string{"orphan g1/orders-0 0-0 accept pid 8 epoch 0 age 1h0m0s", "orphan g1/orders-0 1-1 accept pid 9 epoch 0 age 1m0s"}
+	if !slices.Equal(got, want) {
+		t.Errorf("rows %q, want %q", got, want)
 	}
 }
 
@@ -638,7 +655,7 @@ func TestFilterAndStatus(t *testing.T) {
 	}
 	ev.Gaps = []Gap{hiddenState, hiddenGroup}
 	rep := NewPendingReport(ev, none)
-	if rep.Status != StatusUnknown || rep.Reason != "something that is needed could not be seen: the state may not be read (and 1 more could not be seen)" {
+	if rep.Status != StatusUnknown || rep.Reason != "no record in TX_PENDING could be seen, and there may be some: the state may not be read (and 1 more could not be seen)" {
 		t.Errorf("status %s: %s", rep.Status, rep.Reason)
 	}
 	if !reflect.DeepEqual(rep.Gaps, ev.Gaps) {
@@ -692,7 +709,7 @@ func TestSummaries(t *testing.T) {
 	if rep.Records != 123 || rep.TwoPhase != 1 || rep.Stuck != 2 {
 		t.Errorf("%d records, %d two-phase rows, %d stuck", rep.Records, rep.TwoPhase, rep.Stuck)
 	}
-	if want := "123 records of 3 share-partitions are in TX_PENDING; 1 open transaction may hold some that could not be told"; rep.Reason != want {
+	if want := "123 records of 3 share-partitions are in TX_PENDING, and 1 open transaction may hold more"; rep.Reason != want {
 		t.Errorf("reason %q, want %q", rep.Reason, want)
 	}
 	if empty := NewPendingReport(evidence(), Filter{}); empty.Groups == nil || empty.Owners == nil || empty.Candidates == nil {

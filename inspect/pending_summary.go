@@ -292,11 +292,15 @@ func (o *OwnerSummary) add(r *PendingRow) {
 // status decides on the whole.
 func (j *join) status(rep *PendingReport) (Status, string) {
 	if n := len(rep.Gaps); n > 0 {
-		reason := rep.Gaps[0].Reason
-		if n > 1 {
-			reason += fmt.Sprintf(" (and %d more could not be seen)", n-1)
+		says := "no record in TX_PENDING could be seen, and there may be some: "
+		if len(rep.Rows) > 0 {
+			says = pendingReason(rep) + ", and there may be more: "
 		}
-		return StatusUnknown, "something that is needed could not be seen: " + reason
+		says += rep.Gaps[0].Reason
+		if n > 1 {
+			says += fmt.Sprintf(" (and %d more could not be seen)", n-1)
+		}
+		return StatusUnknown, says
 	}
 	switch {
 	case len(rep.Rows) > 0:
@@ -334,7 +338,11 @@ func pendingReason(rep *PendingReport) string {
 			plural(int(rep.Records), "record", "records"), plural(len(parts), "share-partition", "share-partitions"), verb))
 	}
 	if n := len(uncertain); n > 0 {
-		says = append(says, plural(n, "open transaction may hold some that could not be told", "open transactions may hold some that could not be told"))
+		what := "records in TX_PENDING"
+		if rep.Records > 0 {
+			what = "more"
+		}
+		says = append(says, plural(n, "open transaction", "open transactions")+" may hold "+what)
 	}
-	return strings.Join(says, "; ")
+	return strings.Join(says, ", and ")
 }

@@ -11,21 +11,21 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
-// ProbeAccess finds out what is hidden from this principal. A broker leaves out
-// what may not be described, without a word, so that an empty list proves
-// nothing. But it checks access first: what nobody has is asked for, by a name
-// that no narrower permission covers, and the error tells whether all of its kind
-// may be described. Each permission that is missing is one gap:
+// ProbeTransactions finds out what of transactions is hidden from this principal.
+// A broker leaves out what may not be described, without a word, so that an empty
+// list proves nothing. But it checks access first: what nobody has is asked for,
+// by a name that no narrower permission covers, and the error tells whether all of
+// its kind may be described. Each permission that is missing is one gap:
 //
 //   - DESCRIBE on all transactional IDs (DescribeTransactions)
-//   - DESCRIBE on all groups (ShareGroupDescribe)
-//   - DESCRIBE on __share_group_state (Metadata)
-//   - CLUSTER_ACTION (ReadShareGroupStateSummary)
+//   - DESCRIBE on __share_group_state (Metadata), without which it is hidden which
+//     transactions hold share acknowledgements
 //
-// The error is that of ctx.
-func ProbeAccess(ctx context.Context, cl Cluster, brokers []cluster.BrokerVersions) ([]Gap, error) {
+// The error is that of ctx. [ListShareGroups] probes what it needs by itself.
+func ProbeTransactions(ctx context.Context, cl Cluster, brokers []cluster.BrokerVersions) ([]Gap, error) {
 	p := prober{cl: cl, brokers: brokers}
-	each([]func(context.Context){p.transactionalIDs, p.groups, p.stateTopic, p.clusterAction}, inFlight, func(probe func(context.Context)) { probe(ctx) })
+	p.transactionalIDs(ctx)
+	p.stateTopic(ctx)
 	if ctx.Err() != nil {
 		return nil, context.Cause(ctx)
 	}
@@ -43,9 +43,10 @@ func nobody() string { return "kshare-probe-" + rand.Text() }
 
 // probe sends a request to the first broker that serves and answers it; code
 // returns the error code of the answer. Any broker will do: the check of access
-// comes before that of who coordinates.
+// comes before that of who coordinates. Where none serves it, there is nothing to
+// be hidden.
 func (p *prober) probe(ctx context.Context, source Source, what string, req kmsg.Request, code func(kmsg.Response) (int16, bool), denied *kerr.Error, gap Gap) {
-	err := fmt.Errorf("no broker serves %s", kmsg.NameForKey(req.Key()))
+	var err error
 	for _, b := range p.brokers {
 		if _, ok := b.Keys[req.Key()]; !ok || b.Err != nil {
 			continue
@@ -64,11 +65,9 @@ func (p *prober) probe(ctx context.Context, source Source, what string, req kmsg
 		}
 		return
 	}
-	g := Gap{Source: source, Reason: fmt.Sprintf("it could not be found out whether %s: %s", what, cluster.Name(err))}
-	if ke, ok := errors.AsType[*kerr.Error](err); ok {
-		g.KafkaError = ke.Message
+	if err != nil {
+		p.gaps.add(errorGap(source, "it could not be found out whether "+what, err))
 	}
-	p.gaps.add(g)
 }
 
 func (p *prober) transactionalIDs(ctx context.Context) {
@@ -83,23 +82,17 @@ func (p *prober) transactionalIDs(ctx context.Context) {
 		"open transactions may be hidden from it"))
 }
 
-func (p *prober) groups(ctx context.Context) {
-	req := kmsg.NewPtrShareGroupDescribeRequest()
-	req.GroupIDs = []string{nobody()}
-	p.probe(ctx, SourceShareGroupDescribe, "share groups are hidden", req, func(resp kmsg.Response) (int16, bool) {
-		for _, g := range resp.(*kmsg.ShareGroupDescribeResponse).Groups {
-			return g.ErrorCode, true
-		}
-		return 0, false
-	}, kerr.GroupAuthorizationFailed, aclGap(SourceShareGroupDescribe, aclGroups, kerr.GroupAuthorizationFailed,
-		"share groups may be hidden from it"))
-}
-
-func (p *prober) stateTopic(ctx context.Context) {
-	_, err := p.cl.Topics(ctx, stateTopic)
-	if err != nil && !errors.Is(err, kerr.UnknownTopicOrPartition) {
+// stateTopic returns the topic __share_group_state; nil where there is none, or
+// none to see.
+func (p *prober) stateTopic(ctx context.Context) *cluster.Topic {
+	topics, err := p.cl.Topics(ctx, stateTopic)
+	switch {
+	case err == nil:
+		return new(topics[stateTopic])
+	case !errors.Is(err, kerr.UnknownTopicOrPartition): // without the topic no share group was ever used
 		p.gaps.add(stateTopicGap(err))
 	}
+	return nil
 }
 
 func (p *prober) clusterAction(ctx context.Context) {
@@ -121,4 +114,32 @@ func (p *prober) clusterAction(ctx context.Context) {
 		}
 		return 0, false
 	}, kerr.ClusterAuthorizationFailed, clusterActionGap())
+}
+
+// groups describes a group that nobody has.
+func (p *prober) groups(ctx context.Context) {
+	req := kmsg.NewPtrShareGroupDescribeRequest()
+	req.GroupIDs = []string{nobody()}
+	p.probe(ctx, SourceShareGroupDescribe, "share groups are hidden", req, func(resp kmsg.Response) (int16, bool) {
+		for _, g := range resp.(*kmsg.ShareGroupDescribeResponse).Groups {
+			return g.ErrorCode, true
+		}
+		return 0, false
+	}, kerr.GroupAuthorizationFailed, aclGap(SourceShareGroupDescribe, aclGroups, kerr.GroupAuthorizationFailed,
+		"share groups may be hidden from it"))
+}
+
+// topics describes a topic that nobody has. source is what leaves out topics that
+// may not be described, and hidden says what of it is missing then.
+func (p *prober) topics(ctx context.Context, source Source, hidden string) {
+	_, err := p.cl.Topics(ctx, nobody())
+	switch {
+	case errors.Is(err, kerr.TopicAuthorizationFailed):
+		p.gaps.add(aclGap(source, aclTopics, kerr.TopicAuthorizationFailed, "topics may be hidden from it, and "+hidden))
+	case err != nil && !errors.Is(err, kerr.UnknownTopicOrPartition):
+		p.gaps.add(Gap{
+			Source: SourceMetadata, KafkaError: kafkaError(err),
+			Reason: "it could not be found out whether topics are hidden: " + cluster.Name(err),
+		})
+	}
 }

@@ -134,11 +134,7 @@ func stateTopicGap(err error) Gap {
 		return aclGap(SourceMetadata, aclDescribeState, kerr.TopicAuthorizationFailed,
 			"it is hidden which transactions hold share acknowledgements, and where the state of share-partitions is")
 	}
-	g := Gap{Source: SourceMetadata, Reason: fmt.Sprintf("topic %s could not be described: %s", stateTopic, cluster.Name(err))}
-	if ke, ok := errors.AsType[*kerr.Error](err); ok {
-		g.KafkaError = ke.Message
-	}
-	return g
+	return errorGap(SourceMetadata, "topic "+stateTopic+" could not be described", err)
 }
 
 // stateRequest is what one request reads: share-partitions of one group that have
@@ -226,6 +222,7 @@ func (r *stateReader) ask(ctx context.Context, q stateRequest) []lostState {
 				read = append(read, ShareState{
 					GroupID: k.GroupID, TopicID: k.TopicID, Partition: k.Partition,
 					StatePartition: q.where[k], LeaderEpoch: p.LeaderEpoch,
+					DeliveryCompleteCount: told(p.DeliveryCompleteCount),
 				})
 			}
 		}

@@ -57,7 +57,7 @@ const describeBatch = 500
 // (ListTransactions v0 to v2), and if need be describes them (DescribeTransactions
 // v0). The result is sorted by transactional ID, which is unique in it. What could
 // not be seen is in the gaps; the rows stand all the same. That transactional IDs
-// are hidden from this principal no broker tells: see [ProbeAccess].
+// are hidden from this principal no broker tells: see [ProbeTransactions].
 //
 // The error is that of ctx, or a pattern that is none.
 func ListTransactions(ctx context.Context, cl Cluster, brokers []cluster.BrokerVersions, q TransactionQuery) ([]Transaction, []Gap, error) {
@@ -183,11 +183,15 @@ func (l *transactionLister) took(id string, described *Transaction) {
 // rows returns what fits the query, also where it was listed and has changed
 // since.
 func (l *transactionLister) rows() []Transaction {
+	producers := make(map[int64]bool, len(l.q.ProducerIDs))
+	for _, id := range l.q.ProducerIDs {
+		producers[id] = true
+	}
 	var out []Transaction
 	for _, t := range l.found {
 		switch {
 		case len(l.q.States) > 0 && !slices.Contains(l.q.States, t.State):
-		case len(l.q.ProducerIDs) > 0 && !slices.Contains(l.q.ProducerIDs, t.ProducerID):
+		case len(producers) > 0 && !producers[t.ProducerID]:
 		case t.ownDuration && !t.Started.IsZero() && l.q.Now().Sub(t.Started) <= l.q.MinDuration:
 		default:
 			out = append(out, t.Transaction)
