@@ -52,7 +52,7 @@ type join struct {
 	named      map[string][16]byte // the topics that exist, by name
 
 	// What gaps may hide.
-	hidesTransactions, hidesListings, hidesGroups, hidesStates bool
+	hidesTransactions, hidesListings, hidesGroups, hidesStates, hidesTopics bool
 
 	rows     []PendingRow
 	filtered int // rows that do not pass
@@ -425,6 +425,9 @@ func (j *join) setTopic(r *PendingRow, id [16]byte) {
 	r.TopicID = new(base64.RawURLEncoding.EncodeToString(id[:]))
 	if name, ok := j.ev.Topics[id]; ok {
 		r.Topic = &name
+		return
+	}
+	if j.hidesTopics {
 		return
 	}
 	r.TopicState = "deleted"
