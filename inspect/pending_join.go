@@ -113,7 +113,10 @@ func (j *join) hide(g Gap) {
 		j.hidesGroups = true
 	case SourceShareGroupState, SourceStateTopic:
 		j.hidesStates = true
-	case SourceMetadata, SourceDescribeProducers, SourceDescribeConfigs, SourceListOffsets:
+	case SourceMetadata:
+		j.hidesListings = j.hidesListings || g.ACL == nil
+		j.hidesTopics = j.hidesTopics || g.ACL == nil
+	case SourceDescribeProducers, SourceDescribeConfigs, SourceListOffsets:
 	}
 	switch {
 	case g.ACL == nil && g.Broker != nil:
