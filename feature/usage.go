@@ -83,11 +83,12 @@ func (o *transactionObserver) Observe(ctx context.Context, watch []string) (drai
 		return drain.Observation{}, err
 	}
 	ev.ClusterID, ev.Support = d.ClusterID, cluster.Detect(d.Brokers, o.Dialect)
-	gaps, err := inspect.ProbeAccess(ctx, o.Cluster, d.Brokers)
+	gaps, err := inspect.ProbeTransactions(ctx, o.Cluster, d.Brokers)
 	if err != nil {
 		return drain.Observation{}, err
 	}
-	ev.Gaps = slices.DeleteFunc(gaps, func(g inspect.Gap) bool { return g.Source != inspect.SourceDescribeTransactions })
+	// Which of them hold share acknowledgements does not matter here.
+	ev.Gaps = slices.DeleteFunc(gaps, func(g inspect.Gap) bool { return g.ACL != nil && g.ACL.ResourceType == "TOPIC" })
 	open, gaps, err := inspect.ListTransactions(ctx, o.Cluster, d.Brokers, inspect.TransactionQuery{States: inspect.OpenStates(), Describe: true, Now: o.Now})
 	if err != nil {
 		return drain.Observation{}, err
