@@ -13,6 +13,7 @@ import (
 
 	"github.com/kshare/kshare/cluster"
 	"github.com/kshare/kshare/ctp"
+	"github.com/kshare/kshare/drain"
 	"github.com/kshare/kshare/feature"
 	"github.com/kshare/kshare/output"
 	"github.com/kshare/kshare/sandbox"
@@ -92,7 +93,7 @@ func exitRules() []exitRule {
 		{exitInterrupted, isSignal(os.Interrupt), ""},
 		{exitTerminated, isSignal(syscall.SIGTERM), ""},
 		{exitChanged, isAny(errChanged), ""},
-		{exitPartial, anyOf(isA[*feature.PartialError](), isA[*feature.RacedError]()), ""},
+		{exitPartial, anyOf(isA[*feature.PartialError](), isA[*feature.RacedError](), isA[*drain.PartialError](), isA[*partlyError]()), ""},
 		{exitPartial, isPartial, "the result on stdout lacks what could not be read"},
 		{exitFenced, anyOf(isA[*txn.FencedError](), isAny(
 			kerr.ProducerFenced, kerr.InvalidProducerEpoch, kerr.InvalidProducerIDMapping,
@@ -103,7 +104,7 @@ func exitRules() []exitRule {
 			kerr.TopicAuthorizationFailed, kerr.TransactionalIDAuthorizationFailed,
 			kerr.DelegationTokenAuthDisabled, kerr.SecurityDisabled,
 		)), "check the credentials, and the ACLs of this principal"},
-		{exitRefused, anyOf(isA[*feature.RefusedError](), isA[*pendingCheckError]()), ""},
+		{exitRefused, anyOf(isA[*feature.RefusedError](), isA[*drain.RefusedError](), isA[*drain.NotDrainedError](), isA[*pendingCheckError]()), ""},
 		{exitUnsupported, anyOf(isA[*cluster.UnsupportedError](), isAny(kerr.UnsupportedVersion)), ""},
 		{exitDeadline, anyOf(isA[*cluster.DialError](), isA[*feature.NotConfirmedError](), isDeadline), ""},
 	}
@@ -198,6 +199,12 @@ func isDeadline(err error) bool {
 
 // errIncomplete ends a command with exitPartial after its result was shown.
 var errIncomplete = errors.New("the result is incomplete")
+
+// partlyError says that some of what a command was to do is done, and some failed.
+type partlyError struct{ failed []error }
+
+func (e *partlyError) Error() string   { return "partly done: " + cluster.Join(e.failed...).Error() }
+func (e *partlyError) Unwrap() []error { return e.failed }
 
 // errChanged ends a command that has done its work with exitChanged. It is
 // nothing to print.

@@ -69,7 +69,7 @@ func survivorsHint(r *Result) string {
 	case len(r.Running) > 0:
 		return "stop the producers, and drain again"
 	case len(fence) > 0:
-		return "have the owners end their transactions, or abort them: --fence " + strings.Join(fence[:min(len(fence), maxNamed)], ",")
+		return "have the owners end their transactions, or abort them: --fence " + strings.Join(fence[:min(len(fence), maxNamed)], " --fence ")
 	case hanging:
 		return "nobody will end these any more: --abort-hanging writes their end markers"
 	}
@@ -91,24 +91,17 @@ func (*TimeoutError) Unwrap() error { return context.DeadlineExceeded }
 // Hint returns what to do next.
 func (e *TimeoutError) Hint() string { return survivorsHint(e.Result) }
 
-// ActError says that an act failed.
+// ActError says that an act failed. It wraps the cause, except for errors of a
+// producer that is fenced: here it is not this process that was fenced.
 type ActError struct {
 	Step Step
 	Err  error
 }
 
-// Error reads `fence "billing-1": broker 2: CODE`.
-func (e *ActError) Error() string {
-	verb := map[Action]string{
-		ActionFence:  "fence ",
-		ActionCommit: "write the COMMIT marker of ",
-		ActionAbort:  "write the ABORT marker of ",
-	}[e.Step.Action]
-	return verb + e.Step.Name() + ": " + e.Err.Error()
-}
+// Error is that of Err, which names what was done.
+func (e *ActError) Error() string { return e.Err.Error() }
 
-// Unwrap returns the cause, except for errors of a producer that is fenced: here
-// it is not this process that was fenced.
+// Unwrap returns the cause, or nil.
 func (e *ActError) Unwrap() error {
 	for _, fenced := range []error{kerr.ProducerFenced, kerr.InvalidProducerEpoch, kerr.InvalidProducerIDMapping} {
 		if errors.Is(e.Err, fenced) {

@@ -149,11 +149,11 @@ type Result struct {
 	Running       []Producer    `json:"producers_still_running"`
 	Gaps          []inspect.Gap `json:"gaps"`
 
-	// Survivors are the rows that are pending at the end, the oldest first. Those
-	// of a look that failed are of the one before.
-	Survivors []inspect.PendingRow `json:"-"`
-	ClusterID string               `json:"-"`
-	Warnings  []string             `json:"-"`
+	// Pending is what is pending in scope at the end: its rows are the survivors.
+	// Where the last look failed it is that of the one before.
+	Pending   *inspect.PendingReport `json:"-"`
+	ClusterID string                 `json:"-"`
+	Warnings  []string               `json:"-"`
 }
 
 // DryRun returns the result of doing nothing: what is pending, and the acts that
@@ -393,7 +393,7 @@ func (e *execution) result() *Result {
 		ClusterID: e.plan.ClusterID,
 	}
 	if l := e.h.good; l.report != nil {
-		res.Records, res.Steps, res.Survivors, res.Gaps = l.report.Records, l.steps, l.report.Rows, l.report.Gaps
+		res.Records, res.Steps, res.Pending, res.Gaps = l.report.Records, l.steps, l.report, l.report.Gaps
 	}
 	if res.ClusterID == "" && e.h.good.Evidence != nil {
 		res.ClusterID = cmp.Or(res.ClusterID, e.h.good.ClusterID)

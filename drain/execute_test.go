@@ -173,8 +173,8 @@ func TestExecute(t *testing.T) {
 			},
 			status: StatusDrained, after: 52 * time.Second,
 			check: func(t *testing.T, w *world, r *Result) {
-				if len(r.Running) > 0 || len(r.Survivors) > 0 || r.Records > 0 {
-					t.Errorf("running %v, survivors %v", r.Running, r.Survivors)
+				if len(r.Running) > 0 || len(r.Pending.Rows) > 0 || r.Records > 0 {
+					t.Errorf("running %v, survivors %v", r.Running, r.Pending.Rows)
 				}
 				if p := w.told[0]; p.Records != 5 || p.Holders != 1 || !p.NextDeadline.Equal(t0.Add(50*time.Second)) || p.Clean {
 					t.Errorf("told first %+v", p)
@@ -202,8 +202,8 @@ func TestExecute(t *testing.T) {
 			status: StatusTimedOut, reason: `5 records are still held by "billing-1"; producers still running: "billing-1"`, after: 30 * time.Second,
 			failed: "*drain.TimeoutError",
 			check: func(t *testing.T, _ *world, r *Result) {
-				if len(r.Survivors) != 1 || len(r.Running) != 1 || r.Running[0].Seen != 15 || r.Running[0].ProducerID != 7 {
-					t.Errorf("survivors %v, running %+v", r.Survivors, r.Running)
+				if len(r.Pending.Rows) != 1 || len(r.Running) != 1 || r.Running[0].Seen != 15 || r.Running[0].ProducerID != 7 {
+					t.Errorf("survivors %v, running %+v", r.Pending.Rows, r.Running)
 				}
 			},
 		},
@@ -256,8 +256,8 @@ func TestExecute(t *testing.T) {
 			},
 			status: StatusPending, after: 50 * time.Second, failed: "*drain.NotDrainedError",
 			check: func(t *testing.T, _ *world, r *Result) {
-				if len(r.Survivors) != 1 || *r.Survivors[0].TransactionalID != "flink-1" {
-					t.Errorf("survivors %v", r.Survivors)
+				if len(r.Pending.Rows) != 1 || *r.Pending.Rows[0].TransactionalID != "flink-1" {
+					t.Errorf("survivors %v", r.Pending.Rows)
 				}
 			},
 		},
@@ -321,7 +321,7 @@ func TestExecute(t *testing.T) {
 			fence:  func(context.Context, Step) error { return kerr.TransactionalIDAuthorizationFailed },
 			status: StatusDrained, after: 52 * time.Second,
 			check: func(t *testing.T, _ *world, r *Result) {
-				if r.Acts[0].Status != ActFailed || !slices.Equal(r.Warnings, []string{`fence "billing-1": ` + kerr.TransactionalIDAuthorizationFailed.Error()}) {
+				if r.Acts[0].Status != ActFailed || !slices.Equal(r.Warnings, []string{kerr.TransactionalIDAuthorizationFailed.Error()}) {
 					t.Errorf("acts %+v, warnings %q", r.Acts, r.Warnings)
 				}
 			},
@@ -572,8 +572,8 @@ func TestExecuteStopped(t *testing.T) {
 					t.Errorf("act on %s is %s, want %s", a.Name(), a.Status, want)
 				}
 			}
-			if !c.clean && len(res.Survivors) != 2 {
-				t.Errorf("survivors %v", res.Survivors)
+			if !c.clean && len(res.Pending.Rows) != 2 {
+				t.Errorf("survivors %v", res.Pending.Rows)
 			}
 		})
 	}
@@ -607,7 +607,7 @@ func TestExecuteDeadlineInside(t *testing.T) {
 				return &CoordinatorError{Op: "fence", Asked: 1, Suggested: 2, Tries: 3, Last: kerr.NotCoordinator, Err: context.Cause(ctx)}
 			}
 			res, err := w.drain(ctx, t, o)
-			if _, ok := errors.AsType[*TimeoutError](err); !ok || !errors.Is(err, context.DeadlineExceeded) || res.Status != StatusTimedOut || len(res.Survivors) != 1 {
+			if _, ok := errors.AsType[*TimeoutError](err); !ok || !errors.Is(err, context.DeadlineExceeded) || res.Status != StatusTimedOut || len(res.Pending.Rows) != 1 {
 				t.Errorf("%s (%s), %v; want it timed out", res.Status, res.Reason, err)
 			}
 			if where == "act" && (len(res.Acts) != 1 || res.Acts[0].Status != ActUnknown || !strings.Contains(*res.Acts[0].Error, "broker 1, which is not the coordinator any more (that is said to be broker 2): NOT_COORDINATOR")) {

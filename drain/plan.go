@@ -475,44 +475,45 @@ func (s *Step) decideOrphan(ev *inspect.Evidence, o Options) {
 		s.Action, s.Reason = ActionLeave, "no transaction will end it, and who staged it cannot be read"
 		return
 	}
-	outcome := outcomeOf(ev, *s)
+	outcome := OutcomeOf(ev.Ended, *s.ProducerID, *s.ProducerEpoch)
 	if !o.AbortHanging {
-		s.Action, s.Reason = ActionLeave, "no transaction will end it: "+outcome.text+"; --abort-hanging does"
+		s.Action, s.Reason = ActionLeave, "no transaction will end it: "+outcome.Text+"; --abort-hanging does"
 		return
 	}
-	s.Action, s.Reason = ActionAbort, "no transaction will end it: "+outcome.text
+	s.Action, s.Reason = ActionAbort, "no transaction will end it: "+outcome.Text
 	switch {
-	case outcome.committed:
+	case outcome.Committed:
 		s.Action = ActionCommit
-	case !outcome.aborted:
+	case !outcome.Aborted:
 		s.Warning = fmt.Sprintf("%s: whether its transaction was committed is not known; if it was, its records are delivered again after the abort", s.Name())
 	}
 }
 
-// outcome is how the transaction of an orphan ended.
-type outcome struct {
-	committed, aborted bool // neither: not known
-	text               string
+// Outcome is how a transaction ended, as far as its coordinator still tells.
+type Outcome struct {
+	Committed, Aborted bool   // neither: not known
+	Text               string // a sentence without a full stop
 }
 
-// outcomeOf says how the transaction of an orphan ended, if its coordinator
-// still tells. The end of a transaction raises the epoch by one (KIP-890), so
-// what is complete at the next epoch is this one. Two above may be it too, by a
-// timeout before KAFKA-19367, or the one that came after it.
-func outcomeOf(ev *inspect.Evidence, s Step) outcome {
-	for _, t := range ev.Ended {
-		if t.ProducerID != *s.ProducerID {
+// OutcomeOf says how the transaction ended that staged records with an epoch of a
+// producer, by where the producer's transactional ID stands now. The end of a
+// transaction raises the epoch by one (KIP-890), so what is complete at the next
+// epoch is this one. Two above may be it too, by a timeout before KAFKA-19367, or
+// the one that came after it.
+func OutcomeOf(now []inspect.Transaction, producerID int64, epoch int16) Outcome {
+	for _, t := range now {
+		if t.ProducerID != producerID {
 			continue
 		}
-		switch ahead := int32(t.ProducerEpoch) - int32(*s.ProducerEpoch); {
+		switch ahead := int32(t.ProducerEpoch) - int32(epoch); {
 		case ahead == 1 && t.State == "CompleteCommit":
-			return outcome{committed: true, text: fmt.Sprintf("%q was committed, and its marker did not arrive", t.TransactionalID)}
+			return Outcome{Committed: true, Text: fmt.Sprintf("%q was committed, and its marker did not arrive", t.TransactionalID)}
 		case ahead == 1 && t.State == "CompleteAbort":
-			return outcome{aborted: true, text: fmt.Sprintf("%q was aborted, and its marker did not arrive", t.TransactionalID)}
+			return Outcome{Aborted: true, Text: fmt.Sprintf("%q was aborted, and its marker did not arrive", t.TransactionalID)}
 		}
-		return outcome{text: fmt.Sprintf("%q has gone on since", t.TransactionalID)}
+		return Outcome{Text: fmt.Sprintf("%q has gone on since", t.TransactionalID)}
 	}
-	return outcome{text: "no coordinator knows its transaction"}
+	return Outcome{Text: "no coordinator knows its transaction"}
 }
 
 // canStage reports whether records can become TX_PENDING on the cluster. Where

@@ -4,8 +4,10 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/kshare/kshare/cluster"
+	"github.com/kshare/kshare/drain"
 	"github.com/kshare/kshare/inspect"
 	"github.com/kshare/kshare/wire"
 )
@@ -53,6 +55,11 @@ type Plan struct {
 // NeedsTransactions reports whether it matters to the plan which transactions
 // are open.
 func (p *Plan) NeedsTransactions() bool { return p.change.NeedsTransactions() }
+
+// Observer is [Change.Observer].
+func (p *Plan) Observer(cl Cluster, dialect string, now func() time.Time) drain.Observer {
+	return p.change.Observer(cl, dialect, now)
+}
 
 // Incomplete reports whether the plan was made without knowing all brokers.
 func (p *Plan) Incomplete() bool { return p.report.Incomplete() }
