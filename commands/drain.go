@@ -40,8 +40,8 @@ timeout. More is done only when asked, the mildest first, after it was shown and
 confirmed (--yes for scripts):
 
   --fence ID       aborts the transaction and fences its producer. "all" means
-                   every transaction in scope that is open when the drain begins,
-                   but never one of a two-phase commit, which has to be named:
+                   every transaction in scope that is open when it begins, but
+                   never one of a two-phase commit, which has to be named:
                    fencing it discards the decision, if it is prepared
   --abort-hanging  writes the end marker for records that no transaction will
                    end: COMMIT where their transaction is known to have been

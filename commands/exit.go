@@ -104,7 +104,7 @@ func exitRules() []exitRule {
 			kerr.TopicAuthorizationFailed, kerr.TransactionalIDAuthorizationFailed,
 			kerr.DelegationTokenAuthDisabled, kerr.SecurityDisabled,
 		)), "check the credentials, and the ACLs of this principal"},
-		{exitRefused, anyOf(isA[*feature.RefusedError](), isA[*drain.RefusedError](), isA[*drain.NotDrainedError](), isA[*pendingCheckError]()), ""},
+		{exitRefused, anyOf(isA[*feature.RefusedError](), isA[*drain.RefusedError](), isA[*drain.NotDrainedError](), isA[*pendingCheckError](), isPendingUpdate), ""},
 		{exitUnsupported, anyOf(isA[*cluster.UnsupportedError](), isAny(kerr.UnsupportedVersion)), ""},
 		{exitDeadline, anyOf(isA[*cluster.DialError](), isA[*feature.NotConfirmedError](), isDeadline), ""},
 	}
@@ -176,6 +176,13 @@ func isSignal(s os.Signal) func(error) bool {
 		e, ok := errors.AsType[*SignalError](err)
 		return ok && e.Signal == s
 	}
+}
+
+// isPendingUpdate holds where a broker refused to lower a level, and records are
+// pending that would suffer.
+func isPendingUpdate(err error) bool {
+	e, ok := errors.AsType[*feature.UpdateError](err)
+	return ok && len(e.Pending) > 0
 }
 
 // isPartial holds where some brokers answered and some did not.

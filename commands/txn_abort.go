@@ -45,9 +45,9 @@ and the epoch is that of these records.
 
 It stops where the transaction is open and lists the partition, since its
 coordinator will end it ('kshare txn fence' makes it), and where that cannot be
-seen (exit status 6); --force writes the marker all the same. It never does for a
-transaction that is being committed, or is known to have been, when its records
-are in TX_PENDING: 'kshare drain --abort-hanging' finishes the commit.
+seen (exit status 6); --force writes the marker all the same. It never does for
+a transaction that is being committed, or whose records are in TX_PENDING though
+it was committed: 'kshare drain --abort-hanging' finishes the commit.
 
 It needs ALTER or CLUSTER_ACTION on the cluster, and READ on the topic.`,
 		Example: `  kshare txn abort --topic shipped --partition 3 --start-offset 1200 --yes

@@ -33,8 +33,8 @@ fails. Records that it produced are not visible to read_committed consumers, and
 records whose acknowledgements it had staged are delivered again.
 
 Where a transaction is part of a two-phase commit, its decision is discarded,
-even if it is prepared. A transaction that is being committed is not touched: its
-commit is decided (exit status 6).
+even if it is prepared. A transaction that is being committed is not touched,
+since that is decided (exit status 6).
 
 The command ends when the abort is complete, after a minute at the latest unless
 --timeout says otherwise. It needs WRITE on the transactional IDs.`,

@@ -89,7 +89,12 @@ func (e *TimeoutError) Error() string {
 func (*TimeoutError) Unwrap() error { return context.DeadlineExceeded }
 
 // Hint returns what to do next.
-func (e *TimeoutError) Hint() string { return survivorsHint(e.Result) }
+func (e *TimeoutError) Hint() string {
+	if e.Result.Clean > 0 && len(e.Result.Running) == 0 {
+		return "leave enough time for the quiet period, or shorten that: --quiet-period"
+	}
+	return survivorsHint(e.Result)
+}
 
 // ActError says that an act failed. It wraps the cause, except for errors of a
 // producer that is fenced: here it is not this process that was fenced.

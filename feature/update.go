@@ -33,7 +33,8 @@ const (
 
 // ExecuteOptions are the options of [Change.Execute].
 type ExecuteOptions struct {
-	// DryRun has the controller validate the change, and changes nothing.
+	// DryRun has the controller validate the change, unless a drain would come
+	// first, and changes nothing.
 	DryRun bool
 	// Guard is applied once more right before the change is sent, and once
 	// after it.
@@ -109,8 +110,12 @@ func (c *Change) Execute(ctx context.Context, cl Cluster, o ExecuteOptions) (*Re
 			return res, fmt.Errorf("%s: %w", c.Op(), err)
 		}
 	}
-	if _, err := c.Check(ctx, cl, o); err != nil {
+	seen, err := c.Check(ctx, cl, o)
+	if err != nil {
 		return res, err
+	}
+	if o.DryRun && c.drainsFirst(seen, res, o) {
+		return res, nil // a controller that looks would refuse it now, and rightly
 	}
 	canValidate, err := c.validates(o.DryRun)
 	if err != nil {
@@ -141,6 +146,27 @@ func (c *Change) Execute(ctx context.Context, cl Cluster, o ExecuteOptions) (*Re
 		return res, errors.Join(sendErr, err)
 	}
 	return res, sendErr
+}
+
+// drainsFirst reports whether a drain would have somebody to wait for, and says
+// so.
+func (c *Change) drainsFirst(ev *inspect.Evidence, res *Result, o ExecuteOptions) bool {
+	o.Guard.WillDrain = false
+	u := c.inTheWay(ev, o.Guard)
+	if len(u.holders)+len(u.open) == 0 {
+		return false
+	}
+	res.Pending, res.Transactions = u.rows, u.open
+	names := holderNames(u.holders)
+	if names == "" {
+		names = ids(u.open)
+	}
+	for i := range c.Items {
+		if c.Items[i].needed() {
+			c.Items[i].Reason = new("dry run: a drain would come first, which waits for " + names)
+		}
+	}
+	return true
 }
 
 // validates reports whether the broker that takes the request can validate it
