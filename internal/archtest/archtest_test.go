@@ -50,6 +50,7 @@ func mayImport() map[string][]string {
 		"internal/cmdtest": {"commands"},
 		"internal/demo":    append([]string{"ctp"}, client...),
 		// Of tests.
+		"internal/apptest":   append([]string{"inspect", "sandbox"}, client...),
 		"internal/fakekafka": nil,
 		"internal/kafkatest": nil,
 		"internal/wiretap":   nil,
@@ -67,7 +68,7 @@ func usedBy() map[string][]string {
 		"github.com/spf13/cobra":                {"commands", "completions", "docs/gen"},
 		"github.com/spf13/pflag":                {"commands"},
 		"github.com/spf13/viper":                {"internal/config"},
-		"github.com/twmb/franz-go/pkg/kfake":    {"internal/fakekafka", "sandbox"},
+		"github.com/twmb/franz-go/pkg/kfake":    {"internal/apptest", "internal/fakekafka", "sandbox"},
 		"github.com/olekukonko/tablewriter":     {"output"},
 		"github.com/charmbracelet/lipgloss":     {"output"},
 		"github.com/muesli/termenv":             {"output"},
@@ -77,7 +78,7 @@ func usedBy() map[string][]string {
 		"golang.org/x/term":                     {"commands"},
 		"github.com/rogpeppe/go-internal":       nil, // tests only
 		"github.com/twmb/franz-go/pkg/kadm":     {"cluster", "commands", "ctp", "drain", "feature", "inspect", "sandbox", "share", "txn", "verify"},
-		"github.com/twmb/franz-go/pkg/kgo":      {"bench", "internal/demo", "internal/fakekafka", "internal/kafkatest", "cluster", "ctp", "drain", "feature", "inspect", "sandbox", "share", "txn", "verify"},
+		"github.com/twmb/franz-go/pkg/kgo":      {"bench", "internal/apptest", "internal/demo", "internal/fakekafka", "internal/kafkatest", "cluster", "ctp", "drain", "feature", "inspect", "sandbox", "share", "txn", "verify"},
 		"github.com/twmb/franz-go/pkg/kmsg":     {"bench", "internal/demo", "internal/fakekafka", "internal/kafkatest", "internal/wiretap", "cluster", "ctp", "drain", "feature", "inspect", "sandbox", "share", "txn", "verify", "wire"},
 		"github.com/twmb/franz-go/pkg/kerr":     {"bench", "internal/demo", "internal/kafkatest", "cluster", "commands", "ctp", "drain", "feature", "inspect", "sandbox", "share", "txn", "verify"},
 		"github.com/twmb/franz-go/pkg/kbin":     {"cluster", "internal/wiretap", "sandbox", "wire"},
