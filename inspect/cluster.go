@@ -245,7 +245,6 @@ func aclGap(source Source, acl ACL, code *kerr.Error, hidden string) Gap {
 // The permissions that the whole picture needs.
 var (
 	aclTransactionalIDs = ACL{"DESCRIBE", "TRANSACTIONAL_ID", "*"}
-	aclGroups           = ACL{"DESCRIBE", "GROUP", "*"}
 	aclDescribeState    = ACL{"DESCRIBE", "TOPIC", stateTopic}
 	aclReadState        = ACL{"READ", "TOPIC", stateTopic}
 	aclClusterAction    = ACL{"CLUSTER_ACTION", "CLUSTER", "kafka-cluster"}
