@@ -245,6 +245,8 @@ func aclGap(source Source, acl ACL, code *kerr.Error, hidden string) Gap {
 // The permissions that the whole picture needs.
 var (
 	aclTransactionalIDs = ACL{"DESCRIBE", "TRANSACTIONAL_ID", "*"}
+	aclGroups           = ACL{"DESCRIBE", "GROUP", "*"}
+	aclTopics           = ACL{"DESCRIBE", "TOPIC", "*"}
 	aclDescribeState    = ACL{"DESCRIBE", "TOPIC", stateTopic}
 	aclReadState        = ACL{"READ", "TOPIC", stateTopic}
 	aclClusterAction    = ACL{"CLUSTER_ACTION", "CLUSTER", "kafka-cluster"}
@@ -252,7 +254,7 @@ var (
 
 // grant is the command of Kafka's own tool that gives the permission.
 func (a ACL) grant() string {
-	operation := map[string]string{"CLUSTER_ACTION": "ClusterAction", "DESCRIBE": "Describe", "READ": "Read"}[a.Operation]
+	operation := map[string]string{"CLUSTER_ACTION": "ClusterAction", "DESCRIBE": "Describe", "DESCRIBE_CONFIGS": "DescribeConfigs", "READ": "Read"}[a.Operation]
 	resource := map[string]string{
 		"CLUSTER": "--cluster", "GROUP": "--group", "TOPIC": "--topic", "TRANSACTIONAL_ID": "--transactional-id",
 	}[a.ResourceType]

@@ -49,7 +49,7 @@ func Collect(ctx context.Context, cl Cluster, opts CollectOptions) (*Evidence, e
 	}
 	c := &collector{
 		cl: &sparing{Cluster: cl, silent: make(map[int32]bool)}, opts: opts,
-		ev:      &Evidence{Time: opts.Now(), Sweep: defaultSweep},
+		ev:      &Evidence{Time: opts.Now()},
 		written: make(map[ShareKey]ShareState), asked: make(map[ShareKey]*ShareState),
 	}
 	for _, step := range []func(context.Context) error{c.brokersAndTopics, c.transactions, c.groupsAndStates, c.lookAgain, c.topicsOfStates} {
@@ -114,7 +114,7 @@ func (c *collector) brokersAndTopics(ctx context.Context) error {
 	wg.Go(func() { p.clusterAction(ctx) })
 	wg.Go(func() { c.topic = p.stateTopic(ctx) })
 	wg.Go(func() { topicGap.add(c.topics(ctx)...) })
-	wg.Go(func() { c.sweep(ctx) })
+	wg.Go(func() { c.ev.Sweep = readSweep(ctx, c.cl, c.brokers) })
 	wg.Wait()
 	c.gaps.add(p.gaps.sorted()...)
 	c.gaps.add(topicGap.sorted()...)
@@ -138,16 +138,20 @@ func (c *collector) topics(ctx context.Context) []Gap {
 	return nil
 }
 
-// sweep reads how often coordinators look for transactions that are over their
-// timeout, from the first broker that tells.
-func (c *collector) sweep(ctx context.Context) {
-	for _, b := range c.brokers {
+// readSweep reads how often coordinators look for transactions that are over
+// their timeout, from the first broker that tells; Kafka's default where none
+// does.
+func readSweep(ctx context.Context, cl Cluster, brokers []cluster.BrokerVersions) time.Duration {
+	for _, b := range brokers {
+		if b.Err != nil {
+			continue
+		}
 		req := kmsg.NewPtrDescribeConfigsRequest()
 		r := kmsg.NewDescribeConfigsRequestResource()
 		r.ResourceType, r.ResourceName = kmsg.ConfigResourceTypeBroker, strconv.Itoa(int(b.NodeID))
 		r.ConfigNames = []string{sweepConfig}
 		req.Resources = append(req.Resources, r)
-		resp, err := ask[*kmsg.DescribeConfigsResponse](ctx, c.cl, b.NodeID, req)
+		resp, err := ask[*kmsg.DescribeConfigsResponse](ctx, cl, b.NodeID, req)
 		if err != nil {
 			continue
 		}
@@ -157,12 +161,13 @@ func (c *collector) sweep(ctx context.Context) {
 					continue
 				}
 				if ms, err := strconv.ParseInt(*cfg.Value, 10, 32); err == nil && ms > 0 {
-					c.ev.Sweep = time.Duration(ms) * time.Millisecond
+					return time.Duration(ms) * time.Millisecond
 				}
 			}
 		}
-		return
+		break
 	}
+	return defaultSweep
 }
 
 func (c *collector) transactions(ctx context.Context) error {

@@ -90,7 +90,7 @@ func TestCollectOwners(t *testing.T) {
 			t.Errorf("owners %v, persists %t, %d states read", got, ev.Persists, ev.StatesRead)
 		}
 		for _, s := range ev.States {
-			if !slices.Equal(s.Sources, []Source{SourceStateTopic, SourceShareGroupState}) || !s.Written.Equal(staged) {
+			if !slices.Equal(s.Sources, []Source{SourceStateTopic, SourceShareGroupState}) || !s.Written.Equal(stagedAt) {
 				t.Errorf("state %+v", s)
 			}
 		}
@@ -133,7 +133,7 @@ func TestCollectWithoutRights(t *testing.T) {
 		{"both ways to the state", []ACL{aclClusterAction, aclReadState}, []string{clusterAction, readTopic}, nil, []string{"a"}},
 		{
 			"DESCRIBE on groups", []ACL{aclGroups},
-			[]string{"ShareGroupDescribe broker 0 DESCRIBE on GROUP * GROUP_AUTHORIZATION_FAILED"}, []int64{1}, []string{"a"},
+			[]string{"ShareGroupDescribe DESCRIBE on GROUP * GROUP_AUTHORIZATION_FAILED"}, []int64{1}, []string{"a"},
 		},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -532,8 +532,8 @@ func TestCollectSince(t *testing.T) {
 func TestJoinStates(t *testing.T) {
 	a, b, none := ownedBy(1, 5), ownedBy(2, 5), wire.NoStagedOwner()
 	written := ShareState{
-		Batches: []wire.StateBatch{pendingBatch(0, 4, a), pendingBatch(5, 9, b)}, Written: staged, Sources: []Source{SourceStateTopic},
-		Staged: []StagedSince{{1, 5, staged}, {2, 5, staged.Add(time.Minute)}},
+		Batches: []wire.StateBatch{pendingBatch(0, 4, a), pendingBatch(5, 9, b)}, Written: stagedAt, Sources: []Source{SourceStateTopic},
+		Staged: []StagedSince{{1, 5, stagedAt}, {2, 5, stagedAt.Add(time.Minute)}},
 	}
 	both, one := []Source{SourceStateTopic, SourceShareGroupState}, []Source{SourceShareGroupState}
 	for _, c := range []struct {

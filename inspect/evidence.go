@@ -30,6 +30,8 @@ const (
 	SourceShareGroupState      Source = "ReadShareGroupState"
 	SourceStateTopic           Source = stateTopic
 	SourceDescribeProducers    Source = "DescribeProducers"
+	SourceDescribeConfigs      Source = "DescribeConfigs"
+	SourceListOffsets          Source = "ListOffsets"
 )
 
 // Evidence is what the sources said. A list that is empty proves nothing by
@@ -180,6 +182,8 @@ type SharePartition struct {
 	// acquired and TX_PENDING ones alike. -1: not told. 0 proves that nothing is
 	// pending.
 	Lag int64
+	// Failed: its coordinator could not tell of it, and a gap says why.
+	Failed bool
 	// UnmovedSince is since when earlier evidence saw the same start offset with
 	// a lag; zero: there was none.
 	UnmovedSince time.Time
@@ -194,7 +198,10 @@ type ShareState struct {
 	StateEpoch     int32
 	LeaderEpoch    int32
 	StartOffset    int64
-	Batches        []wire.StateBatch // sorted by offset, all states
+	// DeliveryCompleteCount is how many records from the start offset on are done;
+	// nil: not told (only ReadShareGroupStateSummary v1 tells, Kafka 4.2).
+	DeliveryCompleteCount *int32
+	Batches               []wire.StateBatch // sorted by offset, all states
 	// Written is when the record that staged the pending ones was written, by the
 	// broker's clock, the first one where there are several; zero: not known (only
 	// the topic tells).

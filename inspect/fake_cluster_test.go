@@ -24,8 +24,6 @@ const (
 	fakeTopicName  = "orders"
 )
 
-var aclGroups = ACL{"DESCRIBE", "GROUP", "*"}
-
 // fakeTopicID is that of fakeTopicName.
 var fakeTopicID = [16]byte{1}
 
@@ -95,8 +93,8 @@ func stateBatchOf(first, last int64, state wire.RecordState) wire.StateBatch {
 	return wire.StateBatch{FirstOffset: first, LastOffset: last, DeliveryState: state, DeliveryCount: 1, Staged: wire.NoStagedOwner()}
 }
 
-// staged is when records of the fake are written.
-var staged = time.Date(2026, 11, 29, 11, 58, 0, 0, time.UTC)
+// stagedAt is when records of the fake are written.
+var stagedAt = time.Date(2026, 11, 29, 11, 58, 0, 0, time.UTC)
 
 // write writes a snapshot of a state to the topic, and makes it what the share
 // coordinator knows.
@@ -108,7 +106,7 @@ func (f *fakeCluster) write(k ShareKey, batches ...wire.StateBatch) {
 	f.records[where] = append(f.records[where], &kgo.Record{
 		Key:    wire.ShareStateKey{GroupID: k.GroupID, TopicID: k.TopicID, Partition: k.Partition}.AppendTo(nil),
 		Value:  wire.ShareSnapshot{StateEpoch: 1, LeaderEpoch: 7, StateBatches: batches, DeliveryCompleteCount: -1}.AppendTo(nil),
-		Offset: int64(len(f.records[where])), Timestamp: staged,
+		Offset: int64(len(f.records[where])), Timestamp: stagedAt,
 	})
 }
 
@@ -119,7 +117,7 @@ func (f *fakeCluster) begin(id string, producerID int64, epoch int16, coordinato
 	defer f.mu.Unlock()
 	t := Transaction{
 		TransactionalID: id, State: state, ProducerID: producerID, ProducerEpoch: epoch, Coordinator: coordinator,
-		TimeoutMS: 60_000, Started: staged, Partitions: []TopicPartitions{},
+		TimeoutMS: 60_000, Started: stagedAt, Partitions: []TopicPartitions{},
 	}
 	if len(parts) > 0 {
 		t.Partitions = append(t.Partitions, TopicPartitions{stateTopic, parts})

@@ -3,7 +3,6 @@ package inspect
 import (
 	"cmp"
 	"context"
-	"crypto/rand"
 	"errors"
 	"fmt"
 	"maps"
@@ -14,15 +13,7 @@ import (
 	"github.com/kshare/kshare/cluster"
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kmsg"
-	"golang.org/x/sync/errgroup"
 )
-
-// requester is what a collector of this package needs of a connection;
-// *cluster.Client is one.
-type requester interface {
-	Request(ctx context.Context, req kmsg.Request) (kmsg.Response, error)
-	RequestBroker(ctx context.Context, node int32, req kmsg.Request) (kmsg.Response, error)
-}
 
 // GroupQuery says which share groups to read, and what of them. The zero value
 // lists all.
@@ -35,9 +26,6 @@ type GroupQuery struct {
 }
 
 const (
-	// brokersAtOnce bounds how many brokers are asked at the same time. Each
-	// serves the requests of one connection one after the other.
-	brokersAtOnce = 16
 	// describeGroupsBatch is how many groups are described with one request.
 	describeGroupsBatch = 100
 	// groupOffsetsBatch is how many groups one request asks offsets of: for each
@@ -48,24 +36,27 @@ const (
 // typeShare is the type of a share group in ListGroups v5.
 const typeShare = "share"
 
-// ListShareGroups reads share groups and says what it could not see: groups and
-// topics that may not be described are left out by brokers without a word, so
-// whether there may be any is found out first. brokers are those of
-// [cluster.Client.Describe]. The groups are sorted by ID, what they have by
-// topic and partition. It fails only with the error of ctx.
-func ListShareGroups(ctx context.Context, cl requester, brokers []cluster.BrokerVersions, q GroupQuery) ([]Group, []Gap, error) {
+// ListShareGroups reads share groups (ListGroups v5, ShareGroupDescribe v1,
+// DescribeShareGroupOffsets v0 and v1). brokers are those of
+// [cluster.Client.Describe]. The groups are sorted by ID, what they have by topic
+// and partition. What could not be seen is in the gaps: brokers leave out what
+// this principal may not describe without a word, so whether they do is found out.
+// The error is that of ctx.
+func ListShareGroups(ctx context.Context, cl Cluster, brokers []cluster.BrokerVersions, q GroupQuery) ([]Group, []Gap, error) {
 	c := &groupCollector{cl: cl, found: make(map[string]*Group)}
-	if c.probe(ctx, brokers, q) {
+	nodes := c.brokers(brokers)
+	if len(nodes) > 0 {
+		p := prober{cl: cl, brokers: brokers}
 		if q.GroupIDs == nil {
-			c.list(ctx, brokers)
-		} else {
-			c.find(ctx, q.GroupIDs)
+			p.groups(ctx)
 		}
-		if c.disabled {
-			c.cannotDescribe()
-		} else {
-			c.read(ctx, q)
+		each(nodes, inFlight, func(node int32) { c.list(ctx, node, q.GroupIDs) })
+		c.findHidden(ctx, nodes[0], q.GroupIDs)
+		if q.Offsets && len(c.found) > 0 {
+			p.topics(ctx, SourceShareGroupOffsets, "share-partitions of them are hidden too")
 		}
+		c.gaps.add(p.gaps.sorted()...)
+		c.read(ctx, q)
 	}
 	if ctx.Err() != nil {
 		return nil, nil, context.Cause(ctx)
@@ -74,38 +65,31 @@ func ListShareGroups(ctx context.Context, cl requester, brokers []cluster.Broker
 	for _, id := range slices.Sorted(maps.Keys(c.found)) {
 		groups = append(groups, *c.found[id])
 	}
-	return groups, c.sortedGaps(), nil
+	return groups, c.gaps.sorted(), nil
 }
 
 type groupCollector struct {
-	cl       requester
-	disabled bool // share.version is 0
+	cl   Cluster
+	gaps gapList
 
 	mu    sync.Mutex
 	found map[string]*Group
-	gaps  []Gap
 }
 
-func (c *groupCollector) gap(g Gap) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.gaps = append(c.gaps, g)
-}
-
-// sortedGaps puts what goroutines found into an order that does not depend on
-// them: by broker, then by what there is to say.
-func (c *groupCollector) sortedGaps() []Gap {
-	slices.SortStableFunc(c.gaps, func(a, b Gap) int {
-		return cmp.Or(cmp.Compare(nodeOf(a), nodeOf(b)), strings.Compare(string(a.Source), string(b.Source)), strings.Compare(a.Reason, b.Reason))
-	})
-	return c.gaps
-}
-
-func nodeOf(g Gap) int32 {
-	if g.Broker == nil {
-		return -1
+// brokers returns those that may coordinate share groups. One that does not know
+// share groups coordinates none.
+func (c *groupCollector) brokers(all []cluster.BrokerVersions) []int32 {
+	var nodes []int32
+	for _, b := range all {
+		if b.Err != nil {
+			c.gaps.add(silentGap(SourceListGroups, b))
+			continue
+		}
+		if _, knows := b.Keys[int16(kmsg.ShareGroupDescribe)]; knows {
+			nodes = append(nodes, b.NodeID)
+		}
 	}
-	return *g.Broker
+	return nodes
 }
 
 // kafkaError returns the name that a broker gave to err; "" when none did.
@@ -116,179 +100,78 @@ func kafkaError(err error) string {
 	return ""
 }
 
-// probe finds out whether groups or topics are hidden from this principal, and
-// whether there can be share groups at all.
-func (c *groupCollector) probe(ctx context.Context, brokers []cluster.BrokerVersions, q GroupQuery) bool {
-	var asked *int32
-	for _, b := range brokers {
-		switch _, knows := b.Keys[int16(kmsg.ShareGroupDescribe)]; {
-		case b.Err != nil:
-			c.gap(Gap{
-				Source: SourceListGroups, Broker: new(b.NodeID), KafkaError: kafkaError(b.Err),
-				Reason: fmt.Sprintf("broker %d did not answer, so groups that it coordinates are not known: %s", b.NodeID, cluster.Name(b.Err)),
-				Advice: "start the broker, or unregister it if it is gone for good",
-			})
-		case knows && asked == nil:
-			asked = new(b.NodeID)
-		}
-	}
-	if asked == nil {
-		return false // no broker that answers knows share groups
-	}
-	c.probeGroups(ctx, *asked)
-	if q.Offsets {
-		c.probeTopics(ctx)
-	}
-	return true
-}
-
-// probeGroups describes a group that nobody has, on a broker that need not be
-// its coordinator: the check of access comes first.
-func (c *groupCollector) probeGroups(ctx context.Context, node int32) {
-	groups, err := c.describeAt(ctx, node, []string{"kshare-probe-" + rand.Text()})
-	if err == nil && len(groups) != 1 {
-		err = fmt.Errorf("%d answers", len(groups))
-	}
-	if err == nil {
-		err = kerr.ErrorForCode(groups[0].ErrorCode)
-	}
-	switch {
-	case errors.Is(err, kerr.GroupAuthorizationFailed):
-		c.gap(Gap{
-			Source: SourceShareGroupDescribe, Broker: &node, KafkaError: kafkaError(err),
-			Reason: "this principal may not describe every group, so share groups may be hidden from it",
-			ACL:    &ACL{Operation: "DESCRIBE", ResourceType: "GROUP", ResourceName: "*"},
-			Advice: "grant DESCRIBE on all groups to this principal: bin/kafka-acls.sh --add --operation Describe --group '*'",
-		})
-	case errors.Is(err, kerr.UnsupportedVersion):
-		c.disabled = true
-	case err != nil && kafkaError(err) == "":
-		c.gap(Gap{
-			Source: SourceShareGroupDescribe, Broker: &node,
-			Reason: fmt.Sprintf("find out whether groups are hidden: broker %d: %s", node, cluster.Name(err)),
-		})
-	}
-}
-
-// probeTopics describes a topic that nobody has. DescribeShareGroupOffsets
-// leaves out topics that may not be described.
-func (c *groupCollector) probeTopics(ctx context.Context) {
-	req := kmsg.NewPtrMetadataRequest()
-	t := kmsg.NewMetadataRequestTopic()
-	t.Topic = new("kshare-probe-" + rand.Text())
-	req.Topics = append(req.Topics, t)
-	kresp, err := c.cl.Request(ctx, req)
-	if err == nil {
-		topics := kresp.(*kmsg.MetadataResponse).Topics
-		if len(topics) == 1 {
-			err = kerr.ErrorForCode(topics[0].ErrorCode)
-		} else {
-			err = fmt.Errorf("%d answers", len(topics))
-		}
-	}
-	switch {
-	case errors.Is(err, kerr.TopicAuthorizationFailed):
-		c.gap(Gap{
-			Source: SourceShareGroupOffsets, KafkaError: kafkaError(err),
-			Reason: "this principal may not describe every topic, so share-partitions may be hidden from it",
-			ACL:    &ACL{Operation: "DESCRIBE", ResourceType: "TOPIC", ResourceName: "*"},
-			Advice: "grant DESCRIBE on all topics to this principal: bin/kafka-acls.sh --add --operation Describe --topic '*'",
-		})
-	case err != nil && kafkaError(err) == "":
-		c.gap(Gap{Source: SourceMetadata, Reason: "find out whether topics are hidden: " + cluster.Name(err)})
-	}
-}
-
-// cannotDescribe keeps what was listed of share groups that cannot be used.
-func (c *groupCollector) cannotDescribe() {
-	if len(c.found) == 0 {
+// list adds the share groups that a broker coordinates: those in ids, or all of
+// them if it is nil. FindCoordinator would tell where a group is as well, but it
+// creates __consumer_offsets where there is none.
+func (c *groupCollector) list(ctx context.Context, node int32, ids []string) {
+	groups, err := listGroups(ctx, c.cl, node, typeShare)
+	if err != nil {
+		c.gaps.add(newGap(SourceListGroups, node, "list its share groups", err))
 		return
 	}
-	c.gap(Gap{
-		Source: SourceShareGroupDescribe, KafkaError: kerr.UnsupportedVersion.Message,
-		Reason: fmt.Sprintf("share.version is 0, so the share groups that there are, %d, can be listed and not described", len(c.found)),
-		Advice: "finalize share.version=1 to see them",
-	})
-}
-
-// list adds the share groups that each broker coordinates.
-func (c *groupCollector) list(ctx context.Context, brokers []cluster.BrokerVersions) {
-	var nodes []int32
-	for _, b := range brokers {
-		// A broker that does not know share groups coordinates none.
-		if _, knows := b.Keys[int16(kmsg.ShareGroupDescribe)]; b.Err == nil && knows {
-			nodes = append(nodes, b.NodeID)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, g := range groups {
+		if g.GroupType == typeShare && (ids == nil || slices.Contains(ids, g.Group)) {
+			c.found[g.Group] = &Group{GroupID: g.Group, State: g.GroupState, Coordinator: node}
 		}
 	}
-	eachBroker(nodes, func(node int32) {
-		req := kmsg.NewPtrListGroupsRequest()
-		req.TypesFilter = []string{typeShare}
-		kresp, err := c.cl.RequestBroker(ctx, node, req)
-		if err == nil {
-			err = kerr.ErrorForCode(kresp.(*kmsg.ListGroupsResponse).ErrorCode)
+}
+
+// listGroups lists the groups of a type that a broker coordinates; "" is any.
+func listGroups(ctx context.Context, cl Cluster, node int32, groupType string) ([]kmsg.ListGroupsResponseGroup, error) {
+	req := kmsg.NewPtrListGroupsRequest()
+	if groupType != "" {
+		req.TypesFilter = []string{groupType}
+	}
+	for try := 1; ; try++ {
+		resp, err := ask[*kmsg.ListGroupsResponse](ctx, cl, node, req)
+		switch {
+		case err != nil:
+			return nil, err
+		case resp.ErrorCode == 0:
+			return resp.Groups, nil
+		case try == tries || !movedCoordinator(resp.ErrorCode):
+			return nil, kerr.ErrorForCode(resp.ErrorCode)
 		}
+		if err := pause(ctx, backoff(try)); err != nil {
+			return nil, err
+		}
+	}
+}
+
+// findHidden says which of the groups that are asked for and were not listed may
+// not be described. Any broker tells: it checks access first.
+func (c *groupCollector) findHidden(ctx context.Context, node int32, ids []string) {
+	var missing []string
+	for _, id := range ids {
+		if c.found[id] == nil {
+			missing = append(missing, id)
+		}
+	}
+	for batch := range slices.Chunk(missing, describeGroupsBatch) {
+		resp, err := ask[*kmsg.ShareGroupDescribeResponse](ctx, c.cl, node, describeRequest(batch))
 		if err != nil {
-			c.gap(Gap{
-				Source: SourceListGroups, Broker: &node, KafkaError: kafkaError(err),
-				Reason: fmt.Sprintf("list share groups: broker %d: %s", node, cluster.Name(err)),
-			})
+			c.gaps.add(newGap(SourceShareGroupDescribe, node, "describe share groups", err))
 			return
 		}
-		c.mu.Lock()
-		defer c.mu.Unlock()
-		for _, g := range kresp.(*kmsg.ListGroupsResponse).Groups {
-			if g.GroupType == typeShare {
-				c.found[g.Group] = &Group{GroupID: g.Group, State: g.GroupState, Coordinator: node}
+		for _, g := range resp.Groups {
+			if g.ErrorCode == kerr.GroupAuthorizationFailed.Code {
+				c.denied(SourceShareGroupDescribe, g.GroupID, kerr.GroupAuthorizationFailed)
 			}
 		}
-	})
+	}
 }
 
-// find adds named groups with their coordinators.
-func (c *groupCollector) find(ctx context.Context, ids []string) {
-	if len(ids) == 0 {
+// denied says that a group is there, or may be, and may not be described.
+func (c *groupCollector) denied(source Source, group string, err *kerr.Error) {
+	if err == kerr.TopicAuthorizationFailed {
+		c.gaps.add(aclGap(source, aclTopics, err, fmt.Sprintf("share group %q, which has a topic that is hidden, is hidden from it", group)))
 		return
 	}
-	req := kmsg.NewPtrFindCoordinatorRequest()
-	req.CoordinatorKeys = ids
-	kresp, err := c.cl.Request(ctx, req)
-	if err != nil {
-		c.gap(Gap{Source: SourceShareGroupDescribe, KafkaError: kafkaError(err), Reason: "find the coordinators of groups: " + cluster.Name(err)})
-		return
-	}
-	for _, co := range kresp.(*kmsg.FindCoordinatorResponse).Coordinators {
-		err := kerr.ErrorForCode(co.ErrorCode)
-		switch {
-		case errors.Is(err, kerr.GroupAuthorizationFailed):
-			c.denied(SourceShareGroupDescribe, co.Key, err)
-		case err != nil:
-			c.gap(Gap{
-				Source: SourceShareGroupDescribe, KafkaError: kafkaError(err),
-				Reason: fmt.Sprintf("find the coordinator of group %q: %s", co.Key, cluster.Name(err)),
-			})
-		default:
-			c.found[co.Key] = &Group{GroupID: co.Key, Coordinator: co.NodeID}
-		}
-	}
+	acl := ACL{"DESCRIBE", "GROUP", group}
+	c.gaps.add(aclGap(source, acl, err, "the group is hidden from it"))
 }
-
-// denied says that a group is there and may not be described.
-func (c *groupCollector) denied(source Source, group string, err error) {
-	g := Gap{Source: source, KafkaError: kafkaError(err), Reason: fmt.Sprintf("this principal may not describe group %q", group)}
-	switch {
-	case errors.Is(err, kerr.GroupAuthorizationFailed):
-		g.ACL = &ACL{Operation: "DESCRIBE", ResourceType: "GROUP", ResourceName: group}
-		g.Advice = fmt.Sprintf("grant DESCRIBE on the group to this principal: bin/kafka-acls.sh --add --operation Describe --group %s", quoteArg(group))
-	case errors.Is(err, kerr.TopicAuthorizationFailed):
-		g.Reason += ", since it may not describe a topic that the group has"
-		g.ACL = &ACL{Operation: "DESCRIBE", ResourceType: "TOPIC", ResourceName: "*"}
-		g.Advice = "grant DESCRIBE on all topics to this principal: bin/kafka-acls.sh --add --operation Describe --topic '*'"
-	}
-	c.gap(g)
-}
-
-// quoteArg quotes a word of a shell command.
-func quoteArg(s string) string { return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'" }
 
 // read describes the groups and reads their offsets, one coordinator beside the
 // other.
@@ -299,7 +182,7 @@ func (c *groupCollector) read(ctx context.Context, q GroupQuery) {
 		byNode[node] = append(byNode[node], id)
 	}
 	describe, offsets := c.describing(), c.readingOffsets()
-	eachBroker(slices.Sorted(maps.Keys(byNode)), func(node int32) {
+	each(slices.Sorted(maps.Keys(byNode)), inFlight, func(node int32) {
 		if q.Members {
 			c.ask(ctx, node, byNode[node], describe)
 		}
@@ -312,12 +195,12 @@ func (c *groupCollector) read(ctx context.Context, q GroupQuery) {
 // groupRequest is a request that asks about many groups.
 type groupRequest struct {
 	source Source
-	what   string // being done, such as "describe share groups"
+	what   string // it does, such as "describe"
 	batch  int
 	make   func(ids []string) kmsg.Request
-	// take takes an answer over and returns the error of each group that has
-	// one.
-	take func(kmsg.Response) map[string]error
+	// take takes an answer over and returns the error code of each group that
+	// has one.
+	take func(kmsg.Response) map[string]int16
 }
 
 // ask asks a coordinator about its groups, in batches. Of a group whose
@@ -325,76 +208,90 @@ type groupRequest struct {
 func (c *groupCollector) ask(ctx context.Context, node int32, ids []string, r groupRequest) {
 	var moved []string
 	for batch := range slices.Chunk(ids, r.batch) {
-		kresp, err := c.cl.RequestBroker(ctx, node, r.make(batch))
+		kresp, err := ask[kmsg.Response](ctx, c.cl, node, r.make(batch))
 		switch {
 		case err == nil:
-			moved = append(moved, c.failures(r, r.take(kresp), isMoved)...)
-		case cluster.IsUnanswered(err): // it went down; somebody else has its groups by now, or will soon
+			moved = append(moved, c.failures(r, r.take(kresp), movedCoordinator)...)
+		case cluster.IsUnanswered(err) && !isTimeout(err): // it went down, and others have its groups by now, or will soon
 			moved = append(moved, batch...)
 		default:
-			c.unread(r, node, err)
+			c.gaps.add(newGap(r.source, node, r.what+" "+someGroups(batch), err))
 		}
 		if ctx.Err() != nil {
 			return
 		}
 	}
 	for batch := range slices.Chunk(moved, r.batch) {
-		kresp, err := c.cl.Request(ctx, r.make(batch)) // kgo finds the coordinators, and tries again
-		if err != nil {
-			c.unread(r, node, err)
-		}
-		if kresp != nil { // from some coordinators, also where others failed
-			c.failures(r, r.take(kresp), func(error) bool { return false })
-		}
+		c.askAnew(ctx, node, batch, r)
 	}
 }
 
-func isMoved(err error) bool {
-	return errors.Is(err, kerr.NotCoordinator) || errors.Is(err, kerr.CoordinatorNotAvailable) || errors.Is(err, kerr.CoordinatorLoadInProgress)
+// askAnew asks whoever coordinates groups now.
+func (c *groupCollector) askAnew(ctx context.Context, node int32, ids []string, r groupRequest) {
+	ctx, cancel := context.WithTimeout(ctx, askTimeout)
+	defer cancel()
+	kresp, err := c.cl.Request(ctx, r.make(ids)) // kgo finds the coordinators, and tries again
+	if err != nil {
+		c.gaps.add(newGap(r.source, node, r.what+" "+someGroups(ids), err))
+	}
+	if kresp != nil { // from some coordinators, also where others failed
+		c.failures(r, r.take(kresp), func(int16) bool { return false })
+	}
 }
 
-func (c *groupCollector) unread(r groupRequest, node int32, err error) {
-	c.gap(Gap{
-		Source: r.source, Broker: &node, KafkaError: kafkaError(err),
-		Reason: fmt.Sprintf("%s: broker %d: %s", r.what, node, cluster.Name(err)),
-	})
+// someGroups names the first of several group IDs.
+func someGroups(ids []string) string {
+	if len(ids) == 1 {
+		return fmt.Sprintf("share group %q", ids[0])
+	}
+	return fmt.Sprintf("%d share groups, %q among them", len(ids), slices.Min(ids))
 }
 
 // failures says of which groups nothing is known, and why, but for those to be
 // asked for again, which it returns.
-func (c *groupCollector) failures(r groupRequest, errs map[string]error, again func(error) bool) []string {
+func (c *groupCollector) failures(r groupRequest, codes map[string]int16, again func(int16) bool) []string {
 	var out []string
-	for _, id := range slices.Sorted(maps.Keys(errs)) {
-		switch err := errs[id]; {
-		case again(err):
+	failed := make(map[int16][]string)
+	for _, id := range slices.Sorted(maps.Keys(codes)) {
+		switch code := codes[id]; {
+		case again(code):
 			out = append(out, id)
-		case errors.Is(err, kerr.GroupIDNotFound): // it was deleted since it was listed, or is no share group
+		case code == kerr.GroupIDNotFound.Code: // it was deleted since it was listed
 			c.mu.Lock()
 			delete(c.found, id)
 			c.mu.Unlock()
-		case errors.Is(err, kerr.GroupAuthorizationFailed), errors.Is(err, kerr.TopicAuthorizationFailed):
-			c.denied(r.source, id, err)
+		case code == kerr.GroupAuthorizationFailed.Code, code == kerr.TopicAuthorizationFailed.Code:
+			c.denied(r.source, id, kerr.TypedErrorForCode(code))
 		default:
-			c.gap(Gap{Source: r.source, KafkaError: kafkaError(err), Reason: fmt.Sprintf("%s: group %q: %s", r.what, id, cluster.Name(err))})
+			failed[code] = append(failed[code], id)
 		}
+	}
+	for code, ids := range failed {
+		g := Gap{Source: r.source, KafkaError: kafkaError(kerr.ErrorForCode(code))}
+		g.Reason = fmt.Sprintf("no broker could %s %s: %s", r.what, someGroups(ids), g.KafkaError)
+		if code == kerr.UnsupportedVersion.Code {
+			g.Reason = fmt.Sprintf("share.version is 0, so %s can be listed and not described", someGroups(ids))
+			g.Advice = "finalize share.version=1 to see them"
+		}
+		c.gaps.add(g)
 	}
 	return out
 }
 
 func (c *groupCollector) describing() groupRequest {
 	return groupRequest{
-		source: SourceShareGroupDescribe, what: "describe share groups", batch: describeGroupsBatch,
+		source: SourceShareGroupDescribe, what: "describe", batch: describeGroupsBatch,
 		make: describeRequest,
-		take: func(kresp kmsg.Response) map[string]error {
-			errs := make(map[string]error)
+		take: func(kresp kmsg.Response) map[string]int16 {
+			codes := make(map[string]int16)
 			for _, rg := range kresp.(*kmsg.ShareGroupDescribeResponse).Groups {
-				if err := kerr.ErrorForCode(rg.ErrorCode); err != nil {
-					errs[rg.GroupID] = err
+				if rg.ErrorCode != 0 {
+					codes[rg.GroupID] = rg.ErrorCode
 					continue
 				}
 				c.described(rg)
 			}
-			return errs
+			return codes
 		},
 	}
 }
@@ -403,14 +300,6 @@ func describeRequest(ids []string) kmsg.Request {
 	req := kmsg.NewPtrShareGroupDescribeRequest()
 	req.GroupIDs = ids
 	return req
-}
-
-func (c *groupCollector) describeAt(ctx context.Context, node int32, ids []string) ([]kmsg.ShareGroupDescribeResponseGroup, error) {
-	kresp, err := c.cl.RequestBroker(ctx, node, describeRequest(ids))
-	if err != nil {
-		return nil, err
-	}
-	return kresp.(*kmsg.ShareGroupDescribeResponse).Groups, nil
 }
 
 func (c *groupCollector) described(rg kmsg.ShareGroupDescribeResponseGroup) {
@@ -454,7 +343,7 @@ func newGroupDetail(rg kmsg.ShareGroupDescribeResponseGroup) *GroupDetail {
 
 func (c *groupCollector) readingOffsets() groupRequest {
 	return groupRequest{
-		source: SourceShareGroupOffsets, what: "read offsets of share groups", batch: groupOffsetsBatch,
+		source: SourceShareGroupOffsets, what: "tell the offsets of", batch: groupOffsetsBatch,
 		make: func(ids []string) kmsg.Request {
 			req := kmsg.NewPtrDescribeShareGroupOffsetsRequest()
 			for _, id := range ids {
@@ -464,17 +353,17 @@ func (c *groupCollector) readingOffsets() groupRequest {
 			}
 			return req
 		},
-		take: func(kresp kmsg.Response) map[string]error {
+		take: func(kresp kmsg.Response) map[string]int16 {
 			resp := kresp.(*kmsg.DescribeShareGroupOffsetsResponse)
-			errs := make(map[string]error)
+			codes := make(map[string]int16)
 			for _, rg := range resp.Groups {
-				if err := kerr.ErrorForCode(rg.ErrorCode); err != nil {
-					errs[rg.GroupID] = err
+				if rg.ErrorCode != 0 {
+					codes[rg.GroupID] = rg.ErrorCode
 					continue
 				}
 				c.offsets(rg, resp.Version)
 			}
-			return errs
+			return codes
 		},
 	}
 }
@@ -494,13 +383,8 @@ func (c *groupCollector) offsets(rg kmsg.DescribeShareGroupOffsetsResponseGroup,
 			}
 			switch {
 			case rp.ErrorCode != 0:
-				p.StartOffset = -1
-				f := failed[rp.ErrorCode]
-				if f.count == 0 {
-					f.first = fmt.Sprintf("%s-%d", rt.Topic, rp.Partition)
-				}
-				f.count++
-				failed[rp.ErrorCode] = f
+				p.StartOffset, p.LeaderEpoch, p.Failed = -1, -1, true
+				failed[rp.ErrorCode] = failed[rp.ErrorCode].and(topicPartition{rt.Topic, rp.Partition})
 			case version >= offsetsWithLag:
 				p.Lag = rp.Lag
 			}
@@ -516,37 +400,10 @@ func (c *groupCollector) offsets(rg kmsg.DescribeShareGroupOffsetsResponseGroup,
 	}
 	c.mu.Unlock()
 	for _, code := range slices.Sorted(maps.Keys(failed)) {
-		err := kerr.ErrorForCode(code)
-		c.gap(Gap{
-			Source: SourceShareGroupOffsets, KafkaError: kafkaError(err),
-			Reason: fmt.Sprintf("read offsets of share group %q: %s: %s", rg.GroupID, failed[code], cluster.Name(err)),
+		name := kafkaError(kerr.ErrorForCode(code))
+		c.gaps.add(Gap{
+			Source: SourceShareGroupOffsets, KafkaError: name,
+			Reason: fmt.Sprintf("no broker could tell the offsets of share group %q in %s: %s", rg.GroupID, failed[code], name),
 		})
 	}
-}
-
-// partitionFailure counts partitions with one error.
-type partitionFailure struct {
-	first string
-	count int
-}
-
-func (f partitionFailure) String() string {
-	if f.count == 1 {
-		return f.first
-	}
-	return fmt.Sprintf("%s and %d more", f.first, f.count-1)
-}
-
-// eachBroker calls do for every node, for a bounded number of them at once, and
-// returns when all are done.
-func eachBroker(nodes []int32, do func(node int32)) {
-	var g errgroup.Group
-	g.SetLimit(brokersAtOnce)
-	for _, node := range nodes {
-		g.Go(func() error {
-			do(node)
-			return nil
-		})
-	}
-	_ = g.Wait() // do returns no error
 }

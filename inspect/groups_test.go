@@ -18,6 +18,7 @@ import (
 
 // groupsFake is a cluster with share groups, as ListShareGroups asks it.
 type groupsFake struct {
+	Cluster
 	coordinator map[string]int32 // of each group; a broker lists what it coordinates
 	listedBy    map[string]int32 // where another broker still lists it
 	groups      map[string]kmsg.ShareGroupDescribeResponseGroup
@@ -48,6 +49,10 @@ func (f *groupsFake) Request(_ context.Context, req kmsg.Request) (kmsg.Response
 	return f.answer(-1, req), nil
 }
 
+func (f *groupsFake) Topics(context.Context, ...string) (map[string]cluster.Topic, error) {
+	return nil, kerr.ErrorForCode(f.hiddenTopic)
+}
+
 // answer answers for a broker, or for whichever is right with -1.
 func (f *groupsFake) answer(node int32, req kmsg.Request) kmsg.Response {
 	switch req := req.(type) {
@@ -64,18 +69,6 @@ func (f *groupsFake) answer(node int32, req kmsg.Request) kmsg.Response {
 		}
 		if node == 0 { // a broker that does not know the filter
 			resp.Groups = append(resp.Groups, kmsg.ListGroupsResponseGroup{Group: "consumers", GroupState: "Stable", GroupType: "consumer"})
-		}
-		return resp
-	case *kmsg.MetadataRequest:
-		resp := req.ResponseKind().(*kmsg.MetadataResponse)
-		for _, t := range req.Topics {
-			resp.Topics = append(resp.Topics, kmsg.MetadataResponseTopic{Topic: t.Topic, ErrorCode: f.hiddenTopic})
-		}
-		return resp
-	case *kmsg.FindCoordinatorRequest:
-		resp := req.ResponseKind().(*kmsg.FindCoordinatorResponse)
-		for _, key := range req.CoordinatorKeys {
-			resp.Coordinators = append(resp.Coordinators, kmsg.FindCoordinatorResponseCoordinator{Key: key, NodeID: f.coordinator[key]})
 		}
 		return resp
 	case *kmsg.ShareGroupDescribeRequest:
@@ -187,7 +180,7 @@ func TestListShareGroups(t *testing.T) {
 		},
 		"brokers that do not tell the lag": {
 			change: func(f *groupsFake) { f.version = -1 },
-			query:  GroupQuery{GroupIDs: []string{"a"}, Offsets: true}, want: []string{"a  1 []: o-0@5+-1 o-1@-1+-1 z-0@1+-1"},
+			query:  GroupQuery{GroupIDs: []string{"a"}, Offsets: true}, want: []string{"a Stable 1 []: o-0@5+-1 o-1@-1+-1 z-0@1+-1"},
 		},
 		"deleted while we look": {
 			change: func(f *groupsFake) {
@@ -199,12 +192,12 @@ func TestListShareGroups(t *testing.T) {
 		"groups that are hidden": {
 			change: func(f *groupsFake) { f.hidden = kerr.GroupAuthorizationFailed.Code },
 			query:  all, want: full,
-			gaps: []string{"0 ShareGroupDescribe GROUP_AUTHORIZATION_FAILED DESCRIBE on GROUP * --operation Describe --group '*'"},
+			gaps: []string{"- ShareGroupDescribe GROUP_AUTHORIZATION_FAILED DESCRIBE on GROUP * --operation Describe --group '*'"},
 		},
 		"topics that are hidden": {
 			change: func(f *groupsFake) { f.hiddenTopic = kerr.TopicAuthorizationFailed.Code },
 			query:  all, want: full,
-			gaps: []string{"- DescribeShareGroupOffsets TOPIC_AUTHORIZATION_FAILED DESCRIBE on TOPIC * --operation Describe --topic '*'"},
+			gaps: []string{"- DescribeShareGroupOffsets TOPIC_AUTHORIZATION_FAILED DESCRIBE on TOPIC * share-partitions --operation Describe --topic '*'"},
 		},
 		"topics do not matter": {
 			change: func(f *groupsFake) { f.hiddenTopic = kerr.TopicAuthorizationFailed.Code },
@@ -217,10 +210,12 @@ func TestListShareGroups(t *testing.T) {
 				f.offsets["it's"] = kmsg.DescribeShareGroupOffsetsResponseGroup{ErrorCode: kerr.GroupAuthorizationFailed.Code}
 			},
 			query: all, want: append(slices.Clone(full), "it's Stable 0 []:"),
-			gaps: []string{
-				"- DescribeShareGroupOffsets GROUP_AUTHORIZATION_FAILED DESCRIBE on GROUP it's",
-				`- ShareGroupDescribe GROUP_AUTHORIZATION_FAILED DESCRIBE on GROUP it's --group 'it'\''s'`,
-			},
+			gaps: []string{`- ShareGroupDescribe GROUP_AUTHORIZATION_FAILED DESCRIBE on GROUP it's --group 'it'\''s'`},
+		},
+		"a named group that is hidden": {
+			change: func(f *groupsFake) { f.hidden = kerr.GroupAuthorizationFailed.Code },
+			query:  GroupQuery{GroupIDs: []string{"a", "secret"}}, want: []string{"a Stable 1 []:"},
+			gaps: []string{"- ShareGroupDescribe GROUP_AUTHORIZATION_FAILED DESCRIBE on GROUP secret"},
 		},
 		"a topic of a group is denied": {
 			change: func(f *groupsFake) {
@@ -236,13 +231,13 @@ func TestListShareGroups(t *testing.T) {
 				}
 				f.offsets["b"] = offsetsOf(topicOffsets("o", bad(0), bad(1), partitionOffset(2, 8, 3), bad(3)))
 			},
-			query: GroupQuery{GroupIDs: []string{"b"}, Offsets: true}, want: []string{"b  2 []: o-0@-1+-1 o-1@-1+-1 o-2@8+3 o-3@-1+-1"},
-			gaps: []string{`- DescribeShareGroupOffsets COORDINATOR_NOT_AVAILABLE "b": o-0 and 2 more: `},
+			query: GroupQuery{GroupIDs: []string{"b"}, Offsets: true}, want: []string{"b Stable 2 []: o-0@-1+-1 o-1@-1+-1 o-2@8+3 o-3@-1+-1"},
+			gaps: []string{`- DescribeShareGroupOffsets COORDINATOR_NOT_AVAILABLE "b" in o-0 and 2 more: `},
 		},
 		"a broker that fails": {
 			change: func(f *groupsFake) { f.broken = map[int32]error{2: errors.New("no such protocol")} },
 			query:  all, want: full[:1],
-			gaps: []string{"2 ListGroups  list share groups: broker 2: no such protocol"},
+			gaps: []string{"2 ListGroups  broker 2 did not list its share groups: no such protocol"},
 		},
 		"a coordinator goes down": {
 			change: func(f *groupsFake) {
@@ -254,19 +249,23 @@ func TestListShareGroups(t *testing.T) {
 		"a silent broker": {
 			brokers: append(shareBrokers(0, 1), cluster.BrokerVersions{NodeID: 2, Err: cluster.ErrFenced}),
 			query:   all, want: full[:1],
-			gaps: []string{"2 ListGroups  broker 2 did not answer, so groups that it coordinates are not known unregister it"},
+			gaps: []string{"2 ListGroups  broker 2 did not answer: fenced unregister it"},
 		},
 		"old brokers have no share groups": {
 			brokers: []cluster.BrokerVersions{{NodeID: 1}}, query: all,
 		},
 		"share.version is 0": {
-			change: func(f *groupsFake) { f.hidden = kerr.UnsupportedVersion.Code },
-			query:  all, want: []string{"a Stable 1 []:", "b Stable 2 []:"},
-			gaps: []string{"- ShareGroupDescribe UNSUPPORTED_VERSION share.version is 0, so the share groups that there are, 2, can be listed and not described"},
-		},
-		"share.version is 0 and there are none": {
-			change: func(f *groupsFake) { f.hidden, f.coordinator = kerr.UnsupportedVersion.Code, nil },
-			query:  all,
+			change: func(f *groupsFake) {
+				for _, id := range []string{"a", "b"} {
+					f.groups[id] = kmsg.ShareGroupDescribeResponseGroup{ErrorCode: kerr.UnsupportedVersion.Code}
+					f.offsets[id] = kmsg.DescribeShareGroupOffsetsResponseGroup{ErrorCode: kerr.UnsupportedVersion.Code}
+				}
+			},
+			query: all, want: []string{"a Stable 1 []:", "b Stable 2 []:"},
+			gaps: []string{
+				`- ShareGroupDescribe UNSUPPORTED_VERSION share.version is 0, so share group "a" can be listed and not described finalize`,
+				`- ShareGroupDescribe UNSUPPORTED_VERSION share.version is 0, so share group "b" can be listed and not described finalize`,
+			},
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -115,3 +115,31 @@ func (p *prober) clusterAction(ctx context.Context) {
 		return 0, false
 	}, kerr.ClusterAuthorizationFailed, clusterActionGap())
 }
+
+// groups describes a group that nobody has.
+func (p *prober) groups(ctx context.Context) {
+	req := kmsg.NewPtrShareGroupDescribeRequest()
+	req.GroupIDs = []string{nobody()}
+	p.probe(ctx, SourceShareGroupDescribe, "share groups are hidden", req, func(resp kmsg.Response) (int16, bool) {
+		for _, g := range resp.(*kmsg.ShareGroupDescribeResponse).Groups {
+			return g.ErrorCode, true
+		}
+		return 0, false
+	}, kerr.GroupAuthorizationFailed, aclGap(SourceShareGroupDescribe, aclGroups, kerr.GroupAuthorizationFailed,
+		"share groups may be hidden from it"))
+}
+
+// topics describes a topic that nobody has. source is what leaves out topics that
+// may not be described, and hidden says what of it is missing then.
+func (p *prober) topics(ctx context.Context, source Source, hidden string) {
+	_, err := p.cl.Topics(ctx, nobody())
+	switch {
+	case errors.Is(err, kerr.TopicAuthorizationFailed):
+		p.gaps.add(aclGap(source, aclTopics, kerr.TopicAuthorizationFailed, "topics may be hidden from it, and "+hidden))
+	case err != nil && !errors.Is(err, kerr.UnknownTopicOrPartition):
+		p.gaps.add(Gap{
+			Source: SourceMetadata, KafkaError: kafkaError(err),
+			Reason: "it could not be found out whether topics are hidden: " + cluster.Name(err),
+		})
+	}
+}

@@ -19,7 +19,7 @@ type topicLog struct{ records []*kgo.Record }
 func (l *topicLog) add(minute int, k ShareKey, recordType int16, value []byte) {
 	l.records = append(l.records, &kgo.Record{
 		Key:   wire.ShareStateKey{Type: recordType, GroupID: k.GroupID, TopicID: k.TopicID, Partition: k.Partition}.AppendTo(nil),
-		Value: value, Offset: int64(len(l.records)), Timestamp: staged.Add(time.Duration(minute) * time.Minute),
+		Value: value, Offset: int64(len(l.records)), Timestamp: stagedAt.Add(time.Duration(minute) * time.Minute),
 	})
 }
 
@@ -40,7 +40,7 @@ func (l *topicLog) tombstone(k ShareKey) { l.add(0, k, wire.ShareSnapshotType, n
 func TestStateFold(t *testing.T) {
 	k, other := ShareKey{"g", fakeTopicID, 0}, ShareKey{"g", fakeTopicID, 1}
 	a, b := ownedBy(1, 5), ownedBy(2, 9)
-	at := func(minute int) time.Time { return staged.Add(time.Duration(minute) * time.Minute) }
+	at := func(minute int) time.Time { return stagedAt.Add(time.Duration(minute) * time.Minute) }
 	since := func(o wire.StagedOwner, minute int) StagedSince {
 		return StagedSince{o.ProducerID, o.ProducerEpoch, at(minute)}
 	}

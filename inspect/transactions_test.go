@@ -90,7 +90,7 @@ func TestListTransactionsDescribes(t *testing.T) {
 		t.Fatalf("%+v, gaps %+v, %v", txns, gaps, err)
 	}
 	a, b := txns[0], txns[1]
-	if a.ProducerEpoch != 5 || a.TimeoutMS != 60_000 || !a.Started.Equal(staged) || a.Coordinator != 0 {
+	if a.ProducerEpoch != 5 || a.TimeoutMS != 60_000 || !a.Started.Equal(stagedAt) || a.Coordinator != 0 {
 		t.Errorf("a: %+v", a)
 	}
 	if parts, known := a.StatePartitions(); !known || !slices.Equal(parts, []int32{0, 2}) {
