@@ -52,7 +52,7 @@ type join struct {
 	named      map[string][16]byte // the topics that exist, by name
 
 	// What gaps may hide.
-	hidesTransactions, hidesListings, hidesGroups, hidesStates bool
+	hidesTransactions, hidesListings, hidesGroups, hidesStates, hidesTopics bool
 
 	rows     []PendingRow
 	filtered int // rows that do not pass
@@ -113,7 +113,10 @@ func (j *join) hide(g Gap) {
 		j.hidesGroups = true
 	case SourceShareGroupState, SourceStateTopic:
 		j.hidesStates = true
-	case SourceMetadata, SourceDescribeProducers, SourceDescribeConfigs, SourceListOffsets:
+	case SourceMetadata:
+		j.hidesListings = j.hidesListings || g.ACL == nil
+		j.hidesTopics = j.hidesTopics || g.ACL == nil
+	case SourceDescribeProducers, SourceDescribeConfigs, SourceListOffsets:
 	}
 	switch {
 	case g.ACL == nil && g.Broker != nil:
@@ -424,7 +427,12 @@ func (j *join) age(r *PendingRow) *int64 {
 func (j *join) setTopic(r *PendingRow, id [16]byte) {
 	r.TopicID = new(base64.RawURLEncoding.EncodeToString(id[:]))
 	if name, ok := j.ev.Topics[id]; ok {
-		r.Topic = &name
+		if name != "" { // else it exists, and its name is hidden
+			r.Topic = &name
+		}
+		return
+	}
+	if j.hidesTopics {
 		return
 	}
 	r.TopicState = "deleted"

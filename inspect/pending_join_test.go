@@ -407,6 +407,10 @@ func TestVerdicts(t *testing.T) {
 			evidence(states("g1", 0, staged(10, 19, 1, 5, wire.Accept)), group("g1", 3), func(ev *Evidence) { ev.Topics = nil }),
 			[]string{"orphan g1/orders-0 10-19 accept pid 1 epoch 5 topic-deleted"}, StatusPending,
 		},
+		"a topic that could not be described": {
+			evidence(states("g1", 0, staged(10, 19, 1, 5, wire.Accept)), func(ev *Evidence) { ev.Topics = nil }, gap(Gap{Source: SourceMetadata, Reason: "the topics could not be described"})),
+			[]string{"orphan g1/?-0 10-19 accept pid 1 epoch 5"}, StatusUnknown,
+		},
 		"a topic that was created again": {
 			evidence(states("g1", 0, staged(10, 19, 1, 5, wire.Accept)), group("g1", 3), func(ev *Evidence) { ev.Topics = map[[16]byte]string{t2: "orders"} }),
 			[]string{"orphan g1/orders-0 10-19 accept pid 1 epoch 5 topic-recreated"}, StatusPending,
