@@ -198,7 +198,10 @@ type ShareState struct {
 	StateEpoch     int32
 	LeaderEpoch    int32
 	StartOffset    int64
-	Batches        []wire.StateBatch // sorted by offset, all states
+	// DeliveryCompleteCount is how many records from the start offset on are done;
+	// nil: not told (only ReadShareGroupStateSummary v1 tells, Kafka 4.2).
+	DeliveryCompleteCount *int32
+	Batches               []wire.StateBatch // sorted by offset, all states
 	// Written is when the record that staged the pending ones was written, by the
 	// broker's clock, the first one where there are several; zero: not known (only
 	// the topic tells).

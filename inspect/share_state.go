@@ -222,6 +222,7 @@ func (r *stateReader) ask(ctx context.Context, q stateRequest) []lostState {
 				read = append(read, ShareState{
 					GroupID: k.GroupID, TopicID: k.TopicID, Partition: k.Partition,
 					StatePartition: q.where[k], LeaderEpoch: p.LeaderEpoch,
+					DeliveryCompleteCount: told(p.DeliveryCompleteCount),
 				})
 			}
 		}
