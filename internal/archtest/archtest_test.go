@@ -50,9 +50,10 @@ func mayImport() map[string][]string {
 		"internal/cmdtest": {"commands"},
 		"internal/demo":    append([]string{"ctp"}, client...),
 		// Of tests.
-		"internal/fakekafka": nil,
-		"internal/kafkatest": nil,
-		"internal/wiretap":   nil,
+		"internal/fakekafka":  nil,
+		"internal/kafkatest":  nil,
+		"internal/schematest": nil,
+		"internal/wiretap":    nil,
 		// These have tests only, or stand apart.
 		"internal/archtest": nil,
 		"bench":             append([]string{"ctp", "sandbox"}, client...),
