@@ -39,7 +39,7 @@ type everything struct {
 	At       time.Time         `json:"at"`
 	Since    *time.Time        `json:"since"`
 	Age      time.Duration     `json:"age"`
-	AgeMS    time.Duration     `json:"age_ms"`
+	Took     time.Duration     `json:"age_ms"`
 	Colour   colour            `json:"colour"`
 	Anything json.RawMessage   `json:"anything"`
 	Verdict  inspect.Verdict   `json:"verdict"`
