@@ -213,7 +213,8 @@ func pendingSummaryText(p *inspect.TxPendingSummary) string {
 	if p.Records == 0 {
 		return fmt.Sprintf("%s: %s", p.Status, p.Reason)
 	}
-	s := fmt.Sprintf("%s: %d records of %d share-partitions, held by %d owners", p.Status, p.Records, p.SharePartitions, p.Owners)
+	s := fmt.Sprintf("%s: %d records of %s, held by %s", p.Status, p.Records,
+		count(p.SharePartitions, "share-partition", "share-partitions"), count(p.Owners, "owner", "owners"))
 	if p.OldestAgeMS != nil {
 		s += ", the oldest since " + output.Duration(time.Duration(*p.OldestAgeMS)*time.Millisecond)
 	}
