@@ -75,7 +75,7 @@ func run(ctx context.Context, args []string) error {
 	fs.StringVar(&j.to, "to", "", "destination topic")
 	fs.StringVar(&j.name, "name", "", "group and transactional ID")
 	rounds := fs.Int("rounds", 3, "runs of each side of a comparison")
-	only := fs.String("only", "throughput,client,memory,start", "comparisons to make")
+	only := fs.String("only", "throughput,client,memory,start,inspect", "comparisons to make")
 	if err := fs.Parse(args); err != nil {
 		return err
 	}
@@ -88,6 +88,12 @@ func run(ctx context.Context, args []string) error {
 		return inProcess(ctx, j, *rounds)
 	case "load":
 		return load(ctx, j)
+	case "bigcluster":
+		return serveBig(ctx, j)
+	case "pending":
+		return inspectPending(ctx, j)
+	case "list":
+		return listTransactions(ctx, j)
 	}
 	return client(ctx, j)
 }
@@ -316,11 +322,17 @@ func child(ctx context.Context, j job, rounds int) ([]measured, error) {
 
 // startCluster runs the sandbox in a process of its own.
 func startCluster(ctx context.Context) (bootstrap string, stop func() error, err error) {
+	return startRole(ctx, job{role: "cluster"})
+}
+
+// startRole runs this program in a role that serves until its stdin ends, and
+// prints where.
+func startRole(ctx context.Context, j job) (bootstrap string, stop func() error, err error) {
 	self, err := os.Executable()
 	if err != nil {
 		return "", nil, err
 	}
-	cmd := exec.CommandContext(ctx, self, "-role", "cluster")
+	cmd := exec.CommandContext(ctx, self, "-role", j.role, "-records", strconv.FormatInt(j.records, 10))
 	cmd.Stderr = os.Stderr
 	stdin, err := cmd.StdinPipe()
 	if err != nil {
@@ -350,6 +362,7 @@ func compareAll(ctx context.Context, only []string, records int64, rounds int) e
 		{"client", compareClient},
 		{"memory", compareMemory},
 		{"start", compareStart},
+		{"inspect", compareInspect},
 	} {
 		if !slices.Contains(only, c.name) {
 			continue

@@ -421,6 +421,48 @@ func TestCollectTopics(t *testing.T) {
 	})
 }
 
+// A transaction whose coordinator moves behind the listing is not lost.
+func TestCollectFollowsCoordinators(t *testing.T) {
+	for _, c := range []struct {
+		name  string
+		moves int
+		lists int
+		gaps  []string
+	}{
+		{"none moves", 0, 1, nil},
+		{"one moves once", 1, 2, nil},
+		{"they move all the time", 99, mostLists, []string{"ListTransactions"}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			collectFake(t, func(f *fakeCluster) {
+				f.topics = append(f.topics, cluster.Topic{Name: transactionTopic, ID: [16]byte{8}, Partitions: []cluster.Partition{{Leader: 2}}})
+				f.begin("a", 1, 5, 2, "Ongoing")
+				f.intercept = func(node int32, req kmsg.Request) (kmsg.Response, error, bool) {
+					f.mu.Lock()
+					defer f.mu.Unlock()
+					if req.Key() != int16(kmsg.ListTransactions) || node != 2 || c.moves == 0 {
+						return nil, nil, false
+					}
+					c.moves--
+					// From 2, which is asked now, to 0, which may have been asked.
+					tx := f.txns["a"]
+					tx.Coordinator = 0
+					f.txns["a"] = tx
+					part := f.topics[2].Partitions[0]
+					part.LeaderEpoch++
+					f.topics[2].Partitions = []cluster.Partition{part}
+					return nil, nil, false
+				}
+			}, CollectOptions{}, func(t *testing.T, f *fakeCluster, ev *Evidence) {
+				wantGapsIn(t, ev, c.gaps...)
+				if n := len(requestsOf[*kmsg.ListTransactionsRequest](f)); n != 3*c.lists || c.gaps == nil && len(ev.Transactions) != 1 {
+					t.Errorf("%d requests, transactions %+v", n, ev.Transactions)
+				}
+			})
+		})
+	}
+}
+
 // A broker that once did not answer is not waited for again.
 func TestCollectSparesTheSilent(t *testing.T) {
 	collectFake(t, func(f *fakeCluster) {
