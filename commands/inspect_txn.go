@@ -277,7 +277,7 @@ func shareStateCell(x *inspect.TxnRow) any {
 }
 
 func partitionCountCell(x *inspect.TxnRow) any {
-	if x.HoldsShareAcks == nil {
+	if x.Partitions == nil {
 		return output.Unknown()
 	}
 	n := 0
@@ -288,7 +288,7 @@ func partitionCountCell(x *inspect.TxnRow) any {
 }
 
 func txnPartitionsCell(x *inspect.TxnRow) any {
-	if x.HoldsShareAcks == nil {
+	if x.Partitions == nil {
 		return output.Unknown()
 	}
 	return joinTopicPartitions(x.Partitions)
