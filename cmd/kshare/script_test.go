@@ -133,13 +133,15 @@ func scriptParams(k *scriptKafka) testscript.Params {
 			return false, fmt.Errorf("no such condition: %q", cond)
 		},
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){
-			"begin":    cmdBegin,
-			"commit":   cmdCommit,
-			"exitcode": cmdExitcode,
-			"sandbox":  sandbox,
-			"signal":   cmdSignal,
-			"stage":    cmdStage,
-			"start":    cmdStart,
+			"begin":     cmdBegin,
+			"commit":    cmdCommit,
+			"consumers": cmdConsumers,
+			"exitcode":  cmdExitcode,
+			"member":    cmdMember,
+			"sandbox":   sandbox,
+			"signal":    cmdSignal,
+			"stage":     cmdStage,
+			"start":     cmdStart,
 		},
 	}
 }
