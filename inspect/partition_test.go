@@ -19,11 +19,11 @@ func rangeLines(ranges []RangeRow) []string {
 	var out []string
 	for _, r := range ranges {
 		s := fmt.Sprintf("%d-%d %s %d", r.FirstOffset, r.LastOffset, r.State, r.DeliveryCount)
-		if r.ProducerID != nil {
-			s += fmt.Sprintf(" of %d/%d %s", *r.ProducerID, *r.ProducerEpoch, *r.AcknowledgeType)
-		}
-		if r.TransactionalID != nil {
-			s += fmt.Sprintf(" %s %s %s", *r.TransactionalID, *r.TransactionState, r.Verdict)
+		if o := r.Owner; o != nil {
+			s += fmt.Sprintf(" of %d/%d %s %s", *o.ProducerID, *o.ProducerEpoch, *o.AcknowledgeType, o.Verdict)
+			if o.TransactionalID != nil {
+				s += fmt.Sprintf(" %s %s", *o.TransactionalID, *o.TransactionState)
+			}
 		}
 		if r.Count != r.LastOffset-r.FirstOffset+1 {
 			s += fmt.Sprintf(" but %d", r.Count)
@@ -73,7 +73,7 @@ func TestDescribePartition(t *testing.T) {
 				persisted(c, pendingBatch(5, 7, ownedBy(77, 3)), pendingBatch(8, 8, ownedBy(78, 0)))
 				c.begin("billing", 77, 3, 0, "Ongoing", where)
 			},
-			ranges: append(slices.Clone(done), "5-7 TX_PENDING 1 of 77/3 accept billing Ongoing exact", "8-8 TX_PENDING 1 of 78/0 accept"),
+			ranges: append(slices.Clone(done), "5-7 TX_PENDING 1 of 77/3 accept exact billing Ongoing", "8-8 TX_PENDING 1 of 78/0 accept orphan"),
 			head:   "2 12 9 read 4-9", pending: "pending: 4 by 2 exact orphan",
 		},
 		"pending in memory alone": {
