@@ -4,11 +4,8 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
-	"os"
 	"strings"
 
 	"github.com/kshare/kshare/cluster"
@@ -22,16 +19,13 @@ const (
 	bigSharePartitions = 100_000
 )
 
-// serveBig runs a cluster of that many transactions until stdin ends.
-func serveBig(_ context.Context, j job) (err error) {
-	c, err := bigcluster.Start(bigcluster.Config{Transactions: int(j.records), Groups: bigGroups, SharePartitions: bigSharePartitions})
+// startBig starts a cluster of that many transactions.
+func startBig(ctx context.Context, transactions int64) (addrs string, stop func() error, err error) {
+	c, err := bigcluster.Start(ctx, bigcluster.Config{Transactions: int(transactions), Groups: bigGroups, SharePartitions: bigSharePartitions})
 	if err != nil {
-		return err
+		return "", nil, err
 	}
-	defer func() { err = errors.Join(err, c.Close()) }()
-	fmt.Println(strings.Join(c.Addrs(), ","))
-	_, err = io.Copy(io.Discard, os.Stdin)
-	return err
+	return strings.Join(c.Addrs(), ","), c.Close, nil
 }
 
 // inspectPending does what "kshare inspect pending" does, but for its output.
@@ -65,22 +59,16 @@ func listTransactions(ctx context.Context, j job) error {
 }
 
 func inspected(ctx context.Context, j job, look func(*cluster.Client) (rows int, err error)) error {
-	m, err := measure(j.records, func() error {
-		cl, err := cluster.Connect(ctx, cluster.Config{BootstrapServers: strings.Split(j.bootstrap, ",")})
-		if err != nil {
-			return err
-		}
-		defer cl.Close()
-		rows, err := look(cl)
-		if err == nil && rows != int(j.records) {
-			err = fmt.Errorf("%d rows of %d transactions", rows, j.records)
-		}
-		return err
-	})
+	cl, err := cluster.Connect(ctx, cluster.Config{BootstrapServers: strings.Split(j.bootstrap, ",")})
 	if err != nil {
 		return err
 	}
-	return json.NewEncoder(os.Stdout).Encode(m)
+	defer cl.Close()
+	rows, err := look(cl)
+	if err == nil && rows != int(j.records) {
+		err = fmt.Errorf("%d rows of %d transactions", rows, j.records)
+	}
+	return err
 }
 
 // compareInspect inspects clusters of a thousand and of ten thousand

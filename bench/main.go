@@ -83,36 +83,40 @@ func run(ctx context.Context, args []string) error {
 	case "":
 		return compareAll(ctx, strings.Split(*only, ","), j.records, *rounds)
 	case "cluster":
-		return serveCluster(ctx)
+		return serve(startSandbox(ctx))
 	case "inprocess":
 		return inProcess(ctx, j, *rounds)
 	case "load":
 		return load(ctx, j)
 	case "bigcluster":
-		return serveBig(ctx, j)
-	case "pending":
-		return inspectPending(ctx, j)
-	case "list":
-		return listTransactions(ctx, j)
+		return serve(startBig(ctx, j.records))
 	}
 	return client(ctx, j)
 }
 
-// serveCluster runs a sandbox until stdin ends.
-func serveCluster(ctx context.Context) (err error) {
+func startSandbox(ctx context.Context) (addrs string, stop func() error, err error) {
 	sb, err := sandbox.Start(ctx)
+	if err != nil {
+		return "", nil, err
+	}
+	return sb.BootstrapServers(), sb.Close, nil
+}
+
+// serve prints where a cluster is that was started, and stops it when stdin ends.
+func serve(addrs string, stop func() error, err error) error {
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, sb.Close()) }()
-	fmt.Println(sb.BootstrapServers())
+	fmt.Println(addrs)
 	_, err = io.Copy(io.Discard, os.Stdin)
-	return err
+	return errors.Join(err, stop())
 }
 
-// client runs one loop and prints what it cost this process.
+// client runs one client and prints what it cost this process.
 func client(ctx context.Context, j job) error {
-	loop, ok := map[string]func(context.Context, job) error{"group": groupLoop, "ctp": ctpLoop}[j.role]
+	loop, ok := map[string]func(context.Context, job) error{
+		"group": groupLoop, "ctp": ctpLoop, "pending": inspectPending, "list": listTransactions,
+	}[j.role]
 	if !ok {
 		return fmt.Errorf("unknown role %q", j.role)
 	}

@@ -1,6 +1,7 @@
 package inspect
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"slices"
@@ -121,8 +122,11 @@ func TestCollectWithoutRights(t *testing.T) {
 	}{
 		{"all", nil, nil, []int64{1}, []string{"a"}},
 		{
-			"DESCRIBE on transactional IDs", []ACL{aclTransactionalIDs},
-			[]string{"DescribeTransactions DESCRIBE on TRANSACTIONAL_ID * TRANSACTIONAL_ID_AUTHORIZATION_FAILED"}, []int64{1}, []string{},
+			"DESCRIBE on transactional IDs",
+			[]ACL{aclTransactionalIDs},
+			[]string{"DescribeTransactions DESCRIBE on TRANSACTIONAL_ID * TRANSACTIONAL_ID_AUTHORIZATION_FAILED"},
+			[]int64{1},
+			[]string{},
 		},
 		{
 			"DESCRIBE on the topic", []ACL{aclDescribeState, aclReadState}, // the one implies the other
@@ -132,8 +136,11 @@ func TestCollectWithoutRights(t *testing.T) {
 		{"CLUSTER_ACTION", []ACL{aclClusterAction}, []string{clusterAction}, []int64{1}, []string{"a"}},
 		{"both ways to the state", []ACL{aclClusterAction, aclReadState}, []string{clusterAction, readTopic}, nil, []string{"a"}},
 		{
-			"DESCRIBE on groups", []ACL{aclGroups},
-			[]string{"ShareGroupDescribe DESCRIBE on GROUP * GROUP_AUTHORIZATION_FAILED"}, []int64{1}, []string{"a"},
+			"DESCRIBE on groups",
+			[]ACL{aclGroups},
+			[]string{"ShareGroupDescribe DESCRIBE on GROUP * GROUP_AUTHORIZATION_FAILED"},
+			[]int64{1},
+			[]string{"a"},
 		},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -255,7 +262,9 @@ func TestCollectLooksAgain(t *testing.T) {
 		},
 		{
 			"an orphan of nobody", func(f *fakeCluster) { f.write(k, pendingBatch(0, 4, ownedBy(1, 5))) },
-			[]string{}, []int64{1}, nil,
+			[]string{},
+			[]int64{1},
+			nil,
 		},
 		{
 			"an orphan of one that ended", func(f *fakeCluster) {
@@ -474,8 +483,7 @@ func TestCollectSparesTheSilent(t *testing.T) {
 			if node != 1 {
 				return nil, nil, false
 			}
-			time.Sleep(10 * time.Second)
-			return nil, context.DeadlineExceeded, true
+			return nil, cmp.Or(pause(context.Background(), 10*time.Second), context.DeadlineExceeded), true
 		}
 		f.beforeRead = func(p int32) error {
 			if p == 1 {
@@ -588,7 +596,8 @@ func TestJoinStates(t *testing.T) {
 		{"the same", written.Batches, written.Batches, written.Staged, both},
 		{"without owners", []wire.StateBatch{pendingBatch(0, 9, none)}, written.Batches, written.Staged, both},
 		{
-			"without owners, moved on", []wire.StateBatch{stateBatchOf(0, 2, wire.Acknowledged), pendingBatch(3, 12, none)},
+			"without owners, moved on",
+			[]wire.StateBatch{stateBatchOf(0, 2, wire.Acknowledged), pendingBatch(3, 12, none)},
 			[]wire.StateBatch{stateBatchOf(0, 2, wire.Acknowledged), pendingBatch(3, 4, a), pendingBatch(5, 9, b), pendingBatch(10, 12, none)},
 			written.Staged, one,
 		},

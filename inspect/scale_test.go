@@ -14,7 +14,7 @@ import (
 
 func startBig(t *testing.T, cfg bigcluster.Config, tap *wiretap.Tap) (*bigcluster.Cluster, *cluster.Client) {
 	t.Helper()
-	big, err := bigcluster.Start(cfg)
+	big, err := bigcluster.Start(t.Context(), cfg)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -53,6 +53,7 @@ func mayImport() map[string][]string {
 		"internal/bigcluster": {"wire"},
 		"internal/fakekafka":  nil,
 		"internal/kafkatest":  nil,
+		"internal/schematest": nil,
 		"internal/wiretap":    nil,
 		// These have tests only, or stand apart.
 		"internal/archtest": nil,

@@ -83,7 +83,7 @@ func (d *data) apiVersions(req *kmsg.ApiVersionsRequest) kmsg.Response {
 func (c *Cluster) endpoints(add func(node int32, host string, port int32)) {
 	for i, addr := range c.Addrs() {
 		host, port, _ := net.SplitHostPort(addr)
-		n, _ := strconv.Atoi(port)
+		n, _ := strconv.ParseInt(port, 10, 32)
 		add(int32(i), host, int32(n))
 	}
 }

@@ -2,6 +2,7 @@ package bigcluster
 
 import (
 	"bufio"
+	"context"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -36,8 +37,8 @@ type Cluster struct {
 	wg     sync.WaitGroup
 }
 
-// Start starts a cluster.
-func Start(cfg Config) (*Cluster, error) {
+// Start starts a cluster; ctx bounds the start alone.
+func Start(ctx context.Context, cfg Config) (*Cluster, error) {
 	d, err := generate(cfg)
 	if err != nil {
 		return nil, err
@@ -45,7 +46,7 @@ func Start(cfg Config) (*Cluster, error) {
 	c := &Cluster{data: d, conns: make(map[net.Conn]struct{})}
 	for i := range c.listeners {
 		c.counts[i] = make(map[kmsg.Key]int)
-		if c.listeners[i], err = net.Listen("tcp", "127.0.0.1:0"); err != nil {
+		if c.listeners[i], err = new(net.ListenConfig).Listen(ctx, "tcp", "127.0.0.1:0"); err != nil {
 			return nil, errors.Join(err, c.Close())
 		}
 	}
