@@ -12,7 +12,6 @@ import (
 	"time"
 
 	"github.com/kshare/kshare/ctp"
-	"github.com/kshare/kshare/inspect"
 	"github.com/kshare/kshare/internal/demo"
 	"github.com/kshare/kshare/internal/schematest"
 	"github.com/kshare/kshare/output"
@@ -109,10 +108,6 @@ func TestOutputIsValid(t *testing.T) {
 		"ctp":             ctpView(&ctp.Result{Elapsed: time.Second, Dialect: "kip"}),
 		"ctp, no dialect": ctpView(&ctp.Result{Consumed: 1 << 60}),
 		"demo":            demoView([]demo.Step{{Name: "a", Duration: time.Second}}),
-		"group":           inspectGroupView(&inspect.GroupReport{}, false),
-		"hanging":         inspectHangingView(d, &inspect.HangingReport{Time: pendingNoon}),
-		"partition":       inspectPartitionView(&inspect.PartitionReport{Time: pendingNoon}, 0),
-		"txn":             inspectTxnView(&inspect.TxnReport{Time: pendingNoon}, inspectTxnOptions{}),
 		"sandbox":         sandboxRunView(sandboxInfo{ClusterID: "c", DataDir: new("\xff")}),
 		"version":         versionView(versionInfo{}),
 	} {
