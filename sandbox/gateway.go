@@ -43,9 +43,9 @@ type sharePlane interface {
 	// transactionGuard serialises what starts, stages into and ends a
 	// transaction of one ID.
 	transactionGuard(transactionalID string) (unlock func())
-	// transactionEnded applies an end marker to the records staged by
-	// producerID. An unknown transactionalID is "".
-	transactionEnded(ctx context.Context, transactionalID string, producerID int64, markerEpoch int16, transactionVersion int8, commit bool)
+	// transactionEnded applies an end marker to the records that its producer
+	// staged; done is called once that is persisted.
+	transactionEnded(ctx context.Context, t endedTxn, done func())
 	// pendingCount counts the records in TX_PENDING.
 	pendingCount() int
 
@@ -84,7 +84,7 @@ type gateway struct {
 	dialect  wire.Dialect
 	logf     func(format string, args ...any)
 
-	outcomes txnOutcomes
+	txns *txnLog
 
 	stateTopicID [16]byte // of __share_group_state
 	sasl         bool     // clients have to authenticate

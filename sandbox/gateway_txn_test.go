@@ -14,31 +14,22 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
-// endMarker is one call of transactionEnded.
-type endMarker struct {
-	id         string
-	producerID int64
-	epoch      int16
-	version    int8
-	commit     bool
-}
-
 // markerPlane notes the end markers that the gateway tells the share plane.
 type markerPlane struct {
 	sharePlane
 	mu    sync.Mutex
-	ended []endMarker
+	ended []endedTxn
 }
 
-func (p *markerPlane) transactionEnded(ctx context.Context, id string, producerID int64, epoch int16, version int8, commit bool) {
+func (p *markerPlane) transactionEnded(ctx context.Context, t endedTxn, done func()) {
 	p.mu.Lock()
-	p.ended = append(p.ended, endMarker{id, producerID, epoch, version, commit})
+	p.ended = append(p.ended, t)
 	p.mu.Unlock()
-	p.sharePlane.transactionEnded(ctx, id, producerID, epoch, version, commit)
+	p.sharePlane.transactionEnded(ctx, t, done)
 }
 
 // take returns the markers since the last call.
-func (p *markerPlane) take() []endMarker {
+func (p *markerPlane) take() []endedTxn {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	m := p.ended
@@ -121,9 +112,9 @@ func TestEndTxnTellsTheMarker(t *testing.T) {
 			if resp.ErrorCode != tt.code {
 				t.Fatalf("code %d, want %d", resp.ErrorCode, tt.code)
 			}
-			var want []endMarker
+			var want []endedTxn
 			if tt.code == 0 {
-				want = []endMarker{{"txn", producerID, epoch + tt.epoch, tt.txn, tt.commit}}
+				want = []endedTxn{{"txn", producerID, epoch + tt.epoch, tt.txn, tt.commit}}
 			}
 			if got := p.take(); !slices.Equal(got, want) {
 				t.Errorf("markers %+v, want %+v", got, want)
@@ -169,7 +160,7 @@ func TestInitProducerIDFences(t *testing.T) {
 	if next != producerID || nextEpoch != epoch+1 {
 		t.Errorf("producer %d, epoch %d after %d, %d", next, nextEpoch, producerID, epoch)
 	}
-	want := []endMarker{{"txn", producerID, epoch + 1, 2, false}}
+	want := []endedTxn{{"txn", producerID, epoch + 1, 2, false}}
 	if got := p.take(); !slices.Equal(got, want) {
 		t.Errorf("markers %+v, want %+v", got, want)
 	}
@@ -254,9 +245,9 @@ func TestWriteTxnMarkers(t *testing.T) {
 			if len(got) != 2 || got[0].ErrorCode != tt.code || got[1].ErrorCode != kerr.UnknownTopicOrPartition.Code {
 				t.Errorf("partitions %+v, want codes %d and %d", got, tt.code, kerr.UnknownTopicOrPartition.Code)
 			}
-			var want []endMarker
+			var want []endedTxn
 			if tt.code == 0 {
-				want = []endMarker{{"", 77, 5, tt.txnVersion, true}}
+				want = []endedTxn{{"", 77, 5, tt.txnVersion, true}}
 			}
 			if got := p.take(); !slices.Equal(got, want) {
 				t.Errorf("markers %+v, want %+v", got, want)
@@ -291,7 +282,7 @@ func TestListTransactionsOfACoordinator(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if len(open) != n || !open[0].holdsShareAcks || open[0].start.IsZero() || open[0].timeout.Seconds() != 60 {
+	if len(open) != n || !open[0].holdsShareAcks() || open[0].start.IsZero() {
 		t.Errorf("listTransactions: %d, first %+v", len(open), open[0])
 	}
 }
