@@ -150,7 +150,10 @@ func TestSandboxRunClosesWhatItStarted(t *testing.T) {
 	}}
 	var config SandboxConfig
 	d := &Deps{In: strings.NewReader("a\nb\n"), StartSandbox: func(_ context.Context, c SandboxConfig) (Sandbox, error) {
-		config = c
+		if c.Warning == nil {
+			t.Error("nobody would hear of a warning")
+		}
+		config, config.Warning = c, nil
 		return sb, nil
 	}}
 	want := SandboxConfig{Brokers: 1, Topics: []SandboxTopic{{"orders", 2}}}
