@@ -24,6 +24,7 @@ type backend struct {
 	client  *brokerClient
 	auth    *authorizer
 	txns    *txnLog
+	faults  *faultTable
 	brokers []node
 
 	// A method of Cluster blocks for ever once the cluster is closed.
@@ -323,16 +324,21 @@ func (b *backend) invalidateConfigs() { b.configs.clear() }
 func (b *backend) invalidateACLs()    { b.auth.invalidate() }
 
 func (b *backend) addPartitionsToTxn(ctx context.Context, transactionalID string, producerID int64, producerEpoch int16, partitions []int32) int16 {
+	to := coordinated{coordinator: CoordinatorTransaction, transactionalIDs: []string{transactionalID}}
+	if code := b.faults.coordinatorFault(ctx, to, kerr.NetworkException.Code); code != 0 {
+		return registrationCode(code)
+	}
 	if code := b.txns.blockedCode(producerID, producerEpoch); code != 0 {
 		return code
 	}
+	forgotten := b.faults.lasts(FaultForgetTransaction, func(f *Fault) bool { return f.TransactionalID == transactionalID })
 	// kfake looks the producer up by its ID alone. A transaction coordinator
 	// looks at the transactional ID first.
 	s, ok, err := b.describeTransaction(ctx, transactionalID)
 	switch {
 	case err != nil:
 		return registrationCode(codeOf(err))
-	case !ok || s.producerID != producerID:
+	case !ok || s.producerID != producerID || forgotten:
 		return kerr.InvalidProducerIDMapping.Code
 	case producerEpoch >= exhaustedEpoch:
 		return kerr.InvalidProducerEpoch.Code

@@ -151,6 +151,8 @@ type coordinator interface {
 	// leaves it). All keys of one call are written with one append.
 	write(ctx context.Context, writes []shareStateWrite) []int16
 	remove(ctx context.Context, k shareStateKey) int16
+	// peek returns the state without waiting for writes that are under way.
+	peek(k shareStateKey) (shareState, bool)
 	// keys lists every share-partition that has state, sorted.
 	keys() []shareStateKey
 	// partitions is the partition count of __share_group_state.

@@ -105,6 +105,11 @@ func (c *gatewayConn) handleInitProducerID(r *request, req *kmsg.InitProducerIDR
 		return err
 	}
 	last, _ := c.g.txns.get(id)
+	if c.g.forgotten(id) {
+		// What it staged is nobody's now: kfake ends the rest.
+		known, last = false, txnRecord{}
+		defer c.g.remembers(id)
+	}
 	longest := c.g.longestTxnTimeout()
 	var code int16
 	switch {
@@ -147,6 +152,7 @@ func (c *gatewayConn) handleInitProducerID(r *request, req *kmsg.InitProducerIDR
 		version := int8(c.g.features.level(wire.FeatureTransactionVersion))
 		c.g.ended(endedTxn{
 			transactionalID: id, producerID: before.producerID, markerEpoch: before.producerEpoch + 1, version: version,
+			statePartitions: before.statePartitions,
 		}, func() { c.g.txns.note(fresh) })
 		if now, _ := c.g.txns.get(id); now.prepared() {
 			return c.respond(r, refusedInit(req, kerr.ConcurrentTransactions.Code))
@@ -200,8 +206,19 @@ func (c *gatewayConn) refuseTxn(r *request, id string, code int16) int16 {
 // ended tells the share plane of an end marker, and who waits for records of
 // the transaction. done is called once the marker is applied.
 func (g *gateway) ended(t endedTxn, done func()) {
-	g.plane.transactionEnded(g.ctx, t, done)
+	g.markers(t, done)
 	g.plane.logMayHaveGrown()
+}
+
+// forgotten reports whether the coordinator has forgotten a transactional ID, by
+// a fault.
+func (g *gateway) forgotten(transactionalID string) bool {
+	return g.faults.lasts(FaultForgetTransaction, func(f *Fault) bool { return f.TransactionalID == transactionalID })
+}
+
+// remembers ends the fault that made the coordinator forget a transactional ID.
+func (g *gateway) remembers(transactionalID string) {
+	g.faults.clear(func(f *Fault) bool { return f.Kind == FaultForgetTransaction && f.TransactionalID == transactionalID })
 }
 
 func (c *gatewayConn) handleEndTxn(r *request, req *kmsg.EndTxnRequest) error {
@@ -224,7 +241,7 @@ func (c *gatewayConn) handleEndTxn(r *request, req *kmsg.EndTxnRequest) error {
 		return c.respond(r, resp)
 	}
 	switch {
-	case !known || before.producerID != req.ProducerID:
+	case !known || before.producerID != req.ProducerID || c.g.forgotten(id):
 		return respond(kerr.InvalidProducerIDMapping.Code, -1, -1)
 	case last.prepared():
 		return respond(endWhilePrepared(req, last), -1, -1)
@@ -268,7 +285,10 @@ func (c *gatewayConn) handleEndTxn(r *request, req *kmsg.EndTxnRequest) error {
 	}
 	return c.exchange(r, req, r.frame, func(resp kmsg.Response) error {
 		end := resp.(*kmsg.EndTxnResponse)
-		t := endedTxn{transactionalID: id, producerID: req.ProducerID, markerEpoch: next, commit: req.Commit}
+		t := endedTxn{
+			transactionalID: id, producerID: req.ProducerID, markerEpoch: next, commit: req.Commit,
+			statePartitions: before.statePartitions,
+		}
 		switch {
 		case end.ErrorCode != 0 && open:
 			c.g.txns.note(last)

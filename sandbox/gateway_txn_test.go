@@ -14,22 +14,31 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
+// endMarker is one call of transactionEnded.
+type endMarker struct {
+	id         string
+	producerID int64
+	epoch      int16
+	version    int8
+	commit     bool
+}
+
 // markerPlane notes the end markers that the gateway tells the share plane.
 type markerPlane struct {
 	sharePlane
 	mu    sync.Mutex
-	ended []endedTxn
+	ended []endMarker
 }
 
 func (p *markerPlane) transactionEnded(ctx context.Context, t endedTxn, done func()) {
 	p.mu.Lock()
-	p.ended = append(p.ended, t)
+	p.ended = append(p.ended, endMarker{t.transactionalID, t.producerID, t.markerEpoch, t.version, t.commit})
 	p.mu.Unlock()
 	p.sharePlane.transactionEnded(ctx, t, done)
 }
 
 // take returns the markers since the last call.
-func (p *markerPlane) take() []endedTxn {
+func (p *markerPlane) take() []endMarker {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	m := p.ended
@@ -112,9 +121,9 @@ func TestEndTxnTellsTheMarker(t *testing.T) {
 			if resp.ErrorCode != tt.code {
 				t.Fatalf("code %d, want %d", resp.ErrorCode, tt.code)
 			}
-			var want []endedTxn
+			var want []endMarker
 			if tt.code == 0 {
-				want = []endedTxn{{"txn", producerID, epoch + tt.epoch, tt.txn, tt.commit}}
+				want = []endMarker{{"txn", producerID, epoch + tt.epoch, tt.txn, tt.commit}}
 			}
 			if got := p.take(); !slices.Equal(got, want) {
 				t.Errorf("markers %+v, want %+v", got, want)
@@ -160,7 +169,7 @@ func TestInitProducerIDFences(t *testing.T) {
 	if next != producerID || nextEpoch != epoch+1 {
 		t.Errorf("producer %d, epoch %d after %d, %d", next, nextEpoch, producerID, epoch)
 	}
-	want := []endedTxn{{"txn", producerID, epoch + 1, 2, false}}
+	want := []endMarker{{"txn", producerID, epoch + 1, 2, false}}
 	if got := p.take(); !slices.Equal(got, want) {
 		t.Errorf("markers %+v, want %+v", got, want)
 	}
@@ -245,9 +254,9 @@ func TestWriteTxnMarkers(t *testing.T) {
 			if len(got) != 2 || got[0].ErrorCode != tt.code || got[1].ErrorCode != kerr.UnknownTopicOrPartition.Code {
 				t.Errorf("partitions %+v, want codes %d and %d", got, tt.code, kerr.UnknownTopicOrPartition.Code)
 			}
-			var want []endedTxn
+			var want []endMarker
 			if tt.code == 0 {
-				want = []endedTxn{{"", 77, 5, tt.txnVersion, true}}
+				want = []endMarker{{"", 77, 5, tt.txnVersion, true}}
 			}
 			if got := p.take(); !slices.Equal(got, want) {
 				t.Errorf("markers %+v, want %+v", got, want)

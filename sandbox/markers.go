@@ -182,6 +182,10 @@ type endedTxn struct {
 	markerEpoch     int16
 	version         int8 // transaction version of the marker
 	commit          bool
+
+	statePartitions []int32 // of __share_group_state, that were registered; sorted
+	// only restricts it to some of these; nil is all that the producer staged.
+	only func(statePartition int32) bool
 }
 
 // transactionEnded applies the end marker of a transaction. It returns once the
@@ -194,7 +198,7 @@ func (p *plane) transactionEnded(_ context.Context, t endedTxn, done func()) {
 		done()
 		return
 	}
-	p.resolve(marker{producerID: t.producerID, matches: matches, commit: t.commit}, markerRetry, done)
+	p.resolve(marker{t.producerID, matches, t.commit, t.only}, markerRetry, done)
 }
 
 // marker says what becomes of which staged records.
@@ -202,6 +206,7 @@ type marker struct {
 	producerID int64
 	matches    func(epoch int16) bool
 	commit     bool
+	only       func(statePartition int32) bool // nil is all
 }
 
 // markerMatch returns which staged epochs a marker ends; false if the marker has
@@ -224,6 +229,9 @@ func (p *plane) resolve(m marker, pause time.Duration, done func()) {
 	var ops []*operation
 	again := false
 	for _, key := range p.txns.keys(m.producerID) {
+		if m.only != nil && !m.only(wire.ShareStatePartition(key.group, key.topicID, key.partition, p.co.partitions())) {
+			continue
+		}
 		lp, code := p.leadForMarker(key)
 		switch {
 		case lp != nil:
@@ -340,8 +348,9 @@ func pendingBatches(batches []wire.StateBatch) []pendingRange {
 	for _, b := range batches {
 		if b.DeliveryState == wire.TxPending {
 			out = append(out, pendingRange{
-				span:  span{b.FirstOffset, b.LastOffset},
-				owner: owner{b.Staged.ProducerID, b.Staged.ProducerEpoch},
+				span:    span{b.FirstOffset, b.LastOffset},
+				owner:   owner{b.Staged.ProducerID, b.Staged.ProducerEpoch},
+				ackType: wire.AcknowledgeType(b.Staged.AcknowledgeType), target: b.Staged.AfterCommit(), deliveryCount: b.DeliveryCount,
 			})
 		}
 	}

@@ -326,11 +326,11 @@ func TestCornerCase14EpochsOfOneProducer(t *testing.T) {
 				r.k.end("t")
 				r.wantCode(m.stage("t", owner{7, 4}, 0, 2, 6, ackAccept), kerr.InvalidRecordState)
 				r.wantCode(m.stage("t", owner{7, 4}, 0, 5, 6, ackAccept), nil)
-				r.p.transactionEnded(t.Context(), endedTxn{"t", 8, 9, 2, true}, func() {}) // another producer
+				r.p.transactionEnded(t.Context(), ended("t", 8, 9, true), func() {}) // another producer
 				r.wantStates("g", "in", 0, "0-4 TX_PENDING", "5-6 TX_PENDING", "7-9 ACQUIRED")
-				r.p.transactionEnded(t.Context(), endedTxn{"t", 7, 4, 2, true}, func() {})
+				r.p.transactionEnded(t.Context(), ended("t", 7, 4, true), func() {})
 				r.wantStates("g", "in", 0, "5-6 TX_PENDING", "7-9 ACQUIRED")
-				r.p.transactionEnded(t.Context(), endedTxn{"t", 7, 5, 2, true}, func() {})
+				r.p.transactionEnded(t.Context(), ended("t", 7, 5, true), func() {})
 				r.wantStates("g", "in", 0, "7-9 ACQUIRED")
 			})
 		})

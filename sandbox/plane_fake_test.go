@@ -406,6 +406,11 @@ func (co *fakeCoordinator) remove(_ context.Context, k shareStateKey) int16 {
 	return 0
 }
 
+func (co *fakeCoordinator) peek(k shareStateKey) (shareState, bool) {
+	st, code := co.read(context.Background(), k, -1)
+	return st, code == 0
+}
+
 func (co *fakeCoordinator) keys() []shareStateKey {
 	co.mu.Lock()
 	defer co.mu.Unlock()
@@ -628,7 +633,7 @@ func (r *planeRig) end(id string, o owner, commit bool) {
 	unlock := r.p.transactionGuard(id)
 	defer unlock()
 	r.k.end(id)
-	r.p.transactionEnded(r.t.Context(), endedTxn{id, o.producerID, o.producerEpoch + 1, 2, commit}, func() {})
+	r.p.transactionEnded(r.t.Context(), ended(id, o.producerID, o.producerEpoch+1, commit), func() {})
 }
 
 // states returns the ranges of a share-partition, as "first-last STATE".
@@ -680,4 +685,9 @@ func (r *planeRig) wantCode(got int16, want *kerr.Error) {
 	if got != code {
 		r.t.Fatalf("code %s, want %s", errorName(got), errorName(code))
 	}
+}
+
+// ended is the marker of a transaction of version 2.
+func ended(id string, producerID int64, markerEpoch int16, commit bool) endedTxn {
+	return endedTxn{transactionalID: id, producerID: producerID, markerEpoch: markerEpoch, version: 2, commit: commit}
 }

@@ -97,7 +97,7 @@ func (s *Sandbox) start(ctx context.Context) error {
 func (s *Sandbox) listen() error {
 	g := &gateway{
 		dialect: s.cfg.dialect, logf: s.cfg.logf,
-		sasl: len(s.cfg.users) > 0, autoCreate: s.cfg.autoCreate,
+		sasl: len(s.cfg.users) > 0, autoCreate: s.cfg.autoCreate, faults: newFaultTable(),
 	}
 	g.ctx, g.cancel = context.WithCancel(context.Background())
 	s.gateway = g
@@ -289,7 +289,7 @@ func (s *Sandbox) newBackend(kept dataDirState) *backend {
 			super["User:"+u.Name] = true
 		}
 	}
-	k := &backend{cluster: s.cluster, client: newBrokerClient(inner, user, password), txns: s.txns, brokers: brokers}
+	k := &backend{cluster: s.cluster, client: newBrokerClient(inner, user, password), txns: s.txns, faults: s.gateway.faults, brokers: brokers}
 	k.auth = &authorizer{enabled: s.cfg.aclsEnabled, super: super, load: k.describeACLs}
 	k.configs.groups = &groupConfigs{groups: kept.GroupConfigs, broker: k.brokerConfig, save: func(groups map[string]map[string]string) error {
 		return s.dir.change(func(st *dataDirState) { st.GroupConfigs = groups })

@@ -12,7 +12,10 @@ func (s *Sandbox) newSharePlane(ctx context.Context, enabled func() bool) (share
 	if err != nil {
 		return nil, err
 	}
-	p := newPlane(s.kafka, co, planeConfig{
+	if err := s.raiseLeaderEpochs(co); err != nil {
+		return nil, err
+	}
+	p := newPlane(s.kafka, &faultyCoordinator{co, co.partitionFor, s.gateway.faults}, planeConfig{
 		dialect: s.cfg.dialect, persistPending: s.cfg.pending == PendingPersisted,
 		enabled: enabled, now: time.Now, logf: s.cfg.logf,
 	})

@@ -3,6 +3,7 @@ package sandbox
 import (
 	"slices"
 
+	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
@@ -22,6 +23,12 @@ import (
 // fillTransaction makes what kfake describes that of a broker.
 func (c *gatewayConn) fillTransaction(r *request, s *kmsg.DescribeTransactionsResponseTransactionState) {
 	if s.ErrorCode != 0 {
+		return
+	}
+	if c.g.forgotten(s.TransactionalID) {
+		*s = kmsg.DescribeTransactionsResponseTransactionState{
+			TransactionalID: s.TransactionalID, ErrorCode: kerr.TransactionalIDNotFound.Code, ProducerID: -1, ProducerEpoch: -1,
+		}
 		return
 	}
 	txns := c.g.txns
@@ -65,7 +72,7 @@ func (c *gatewayConn) handleListTransactions(r *request, req *kmsg.ListTransacti
 	return c.exchange(r, req, frame, func(resp kmsg.Response) error {
 		list := resp.(*kmsg.ListTransactionsResponse)
 		list.TransactionStates = slices.DeleteFunc(list.TransactionStates, func(s kmsg.ListTransactionsResponseTransactionState) bool {
-			return c.g.kafka.coordinator(s.TransactionalID) != c.node.id
+			return c.g.kafka.coordinator(s.TransactionalID) != c.node.id || c.g.forgotten(s.TransactionalID)
 		})
 		for i := range list.TransactionStates {
 			s := &list.TransactionStates[i]

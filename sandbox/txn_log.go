@@ -290,6 +290,16 @@ func (l *txnLog) holdsShareAcks(transactionalID string, producerID int64, epoch 
 	})
 }
 
+// awaitsMarkers notes which partitions of __share_group_state wait for their end
+// marker, while the transaction is prepared.
+func (l *txnLog) awaitsMarkers(transactionalID string, partitions []int32) {
+	r, _ := l.get(transactionalID)
+	if r.prepared() && !slices.Equal(r.StatePartitions, partitions) {
+		r.StatePartitions = partitions
+		l.note(r)
+	}
+}
+
 // timeout returns what the client asked for, otherwise unless it is known.
 func (l *txnLog) timeout(transactionalID string, otherwise time.Duration) time.Duration {
 	if r, ok := l.get(transactionalID); ok && r.TimeoutMs > 0 {

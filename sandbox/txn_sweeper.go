@@ -43,6 +43,9 @@ func (g *gateway) sweepTransactions() {
 // again.
 func (g *gateway) sweep(ctx context.Context) time.Duration {
 	pause := sweepMost
+	if g.faults.lasts(FaultStopSweeper, func(*Fault) bool { return true }) {
+		return pause
+	}
 	open, err := g.kafka.listTransactions(ctx)
 	if err != nil {
 		if ctx.Err() == nil {
@@ -56,17 +59,28 @@ func (g *gateway) sweep(ctx context.Context) time.Duration {
 			pause = min(pause, left)
 			continue
 		}
-		g.timeOut(ctx, t.transactionalID)
+		if g.sweeps(t.transactionalID) {
+			g.timeOut(ctx, t.transactionalID)
+		}
 	}
 	if g.txns.openCount() == 0 {
 		return pause
 	}
 	for _, r := range g.txns.all() {
-		if r.State == txnOngoing && (!r.AbortOnly || r.timedOut(now)) {
+		if r.State == txnOngoing && (!r.AbortOnly || r.timedOut(now)) && g.sweeps(r.TransactionalID) {
 			g.timeOut(ctx, r.TransactionalID)
 		}
 	}
 	return pause
+}
+
+// sweeps reports whether no fault keeps the coordinator from looking after a
+// transactional ID: it is forgotten, or does not answer.
+func (g *gateway) sweeps(transactionalID string) bool {
+	hangs := g.faults.lasts(FaultHangCoordinator, func(f *Fault) bool {
+		return f.Broker == nil && coordinated{coordinator: CoordinatorTransaction, transactionalIDs: []string{transactionalID}}.selectedBy(f)
+	})
+	return !hangs && !g.forgotten(transactionalID)
 }
 
 // timedOut reports whether the time of a transaction that is in the log alone is
@@ -92,7 +106,7 @@ func (g *gateway) timeOut(ctx context.Context, transactionalID string) {
 	case st.state == txnOngoing && now.Sub(st.start) >= g.txns.timeout(transactionalID, st.timeout):
 	case r.State == txnOngoing && !current && st.state != txnOngoing:
 		g.logf("transaction %q of producer %d, epoch %d: timed out in kfake", transactionalID, r.ProducerID, r.ProducerEpoch)
-		g.aborted(r.ProducerID, r.ProducerEpoch, txnRecord{
+		g.aborted(r.ProducerID, r.ProducerEpoch, r.StatePartitions, txnRecord{
 			TransactionalID: transactionalID, ProducerID: st.producerID, ProducerEpoch: st.producerEpoch,
 			State: txnCompleteAbort, TimeoutMs: r.TimeoutMs,
 		})
@@ -111,17 +125,17 @@ func (g *gateway) timeOut(ctx context.Context, transactionalID string) {
 		g.txns.note(r)
 		return
 	}
-	g.aborted(st.producerID, st.producerEpoch, txnRecord{
+	g.aborted(st.producerID, st.producerEpoch, st.statePartitions, txnRecord{
 		TransactionalID: transactionalID, ProducerID: id, ProducerEpoch: epoch, State: txnCompleteAbort, TimeoutMs: r.TimeoutMs,
 	})
 }
 
 // aborted applies the end marker of a transaction that was aborted by its
 // coordinator, and then notes what is left.
-func (g *gateway) aborted(producerID int64, epoch int16, after txnRecord) {
+func (g *gateway) aborted(producerID int64, epoch int16, statePartitions []int32, after txnRecord) {
 	g.ended(endedTxn{
 		transactionalID: after.TransactionalID, producerID: producerID, markerEpoch: epoch + 1,
-		version: int8(wire.TransactionVersion),
+		version: int8(wire.TransactionVersion), statePartitions: statePartitions,
 	}, func() { g.txns.note(after) })
 }
 
