@@ -239,21 +239,29 @@ func (g *groupConfigs) set(group string, values map[string]string) error {
 	return nil
 }
 
-// describe returns the configs of a group, those in names only unless nil.
-func (g *groupConfigs) describe(group string, names []string) []kmsg.DescribeConfigsResponseResourceConfig {
+// describe returns the configs of a group, those in names only unless nil. What
+// it has not set is in force by the config of the broker, or its default.
+func (g *groupConfigs) describe(group string, names []string, broker map[string]kmsg.DescribeConfigsResponseResourceConfig, synonyms bool) []kmsg.DescribeConfigsResponseResourceConfig {
 	var configs []kmsg.DescribeConfigsResponseResourceConfig
 	for _, d := range groupConfigDefs {
 		if names != nil && !slices.Contains(names, d.name) {
 			continue
 		}
 		c := kmsg.NewDescribeConfigsResponseResourceConfig()
-		c.Name, c.ConfigType = d.name, d.kind
-		value, set := g.get(group, d.name)
-		c.Source, c.IsDefault = kmsg.ConfigSourceGroupConfig, !set
-		if !set {
-			value, c.Source = g.inForce(d.name), kmsg.ConfigSourceDefaultConfig
+		c.Name, c.ConfigType, c.Source = d.name, d.kind, kmsg.ConfigSourceGroupConfig
+		if value, set := g.get(group, d.name); set {
+			c.Value = kmsg.StringPtr(value)
+			configs = append(configs, c)
+			continue
 		}
-		c.Value = kmsg.StringPtr(value)
+		from := kmsg.DescribeConfigsResponseResourceConfigConfigSynonym{Name: d.name, Value: kmsg.StringPtr(d.defaultValue), Source: kmsg.ConfigSourceDefaultConfig}
+		if of, ok := broker["group."+d.name]; ok && of.Value != nil {
+			from.Name, from.Value, from.Source = of.Name, of.Value, of.Source
+		}
+		c.Value, c.Source, c.IsDefault = from.Value, from.Source, true
+		if synonyms {
+			c.ConfigSynonyms = append(c.ConfigSynonyms, from)
+		}
 		configs = append(configs, c)
 	}
 	return configs

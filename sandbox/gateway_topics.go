@@ -162,10 +162,11 @@ func (c *gatewayConn) handleDescribeConfigs(r *request, req *kmsg.DescribeConfig
 	}
 	return c.exchange(r, req, r.frame, func(resp kmsg.Response) error {
 		described := resp.(*kmsg.DescribeConfigsResponse)
+		broker := c.g.kafka.describeConfigs(kmsg.ConfigResourceTypeBroker, "")
 		for i := range described.Resources {
 			rr := &described.Resources[i]
 			if rr.ResourceType == kmsg.ConfigResourceTypeGroupConfig && rr.ErrorCode == 0 {
-				rr.Configs = c.g.kafka.configs.groups.describe(rr.ResourceName, names[rr.ResourceName])
+				rr.Configs = c.g.kafka.configs.groups.describe(rr.ResourceName, names[rr.ResourceName], broker, req.IncludeSynonyms)
 			}
 		}
 		return c.respond(r, described)
