@@ -24,8 +24,9 @@ type Deps struct {
 	StderrTTY bool
 	Width     int // columns of the terminal behind Out, 0 if unknown
 
-	Getenv func(string) string
-	Now    func() time.Time
+	Getenv  func(string) string
+	Environ func() []string // "KEY=value" each; for programs that are started
+	Now     func() time.Time
 
 	// Notify returns a context that is cancelled, with a *SignalError as its
 	// cause, when the process is asked to stop. nil never is. Main calls it for
@@ -56,6 +57,7 @@ func System() Deps {
 		StderrTTY: term.IsTerminal(int(os.Stderr.Fd())),
 		Width:     width,
 		Getenv:    os.Getenv,
+		Environ:   os.Environ,
 		Now:       time.Now,
 		Notify:    notify,
 

@@ -42,8 +42,11 @@ type Exec struct {
 	Timeout time.Duration
 }
 
+// DefaultExecTimeout is how long a program may take for one record when nothing
+// else is said.
+const DefaultExecTimeout = 30 * time.Second
+
 const (
-	defaultExecTimeout = 30 * time.Second
 	// execWindow is how many records are on their way through the program at
 	// once, at the most.
 	execWindow = 1000
@@ -104,7 +107,7 @@ type execTransformer struct {
 
 func newExecTransformer(cfg Exec, maxAttempts int, failed *attempts) *execTransformer {
 	if cfg.Timeout == 0 {
-		cfg.Timeout = defaultExecTimeout
+		cfg.Timeout = DefaultExecTimeout
 	}
 	return &execTransformer{cfg: cfg, maxAttempts: maxAttempts, failed: failed}
 }

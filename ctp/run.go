@@ -123,19 +123,11 @@ func (r *run) unreserve(n int) {
 
 // preflight checks everything that can be checked before the group is joined,
 // in the order in which an operator would want to hear of it.
-func preflight(ctx context.Context, cl *cluster.Client, opts *Options) (wire.Dialect, error) {
-	var dialect wire.Dialect
-	if opts.Guarantee == ExactlyOnce {
-		var err error
-		if dialect, err = cl.RequireTxnShareAcknowledge(ctx); err != nil {
-			return wire.Dialect{}, err
+func preflight(ctx context.Context, cl *cluster.Client, opts *Options) (dialect wire.Dialect, err error) {
+	for _, step := range preflightSteps(cl, opts, &dialect) {
+		if _, err := step.do(ctx); err != nil {
+			return dialect, err
 		}
-	}
-	if err := checkTopics(ctx, cl, opts); err != nil {
-		return wire.Dialect{}, err
-	}
-	if err := checkTxnTimeout(ctx, cl, opts.TxnTimeout); err != nil {
-		return wire.Dialect{}, err
 	}
 	return dialect, nil
 }
