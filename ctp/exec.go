@@ -121,6 +121,7 @@ func (x *execTransformer) fault(err error) error { return &ExecError{Command: x.
 // blame.
 func (x *execTransformer) transform(ctx context.Context, in []source, done func(i int, out []*kgo.Record, err error) error) error {
 	i, alone, blamed := 0, 0, 0
+	var last error // why the program ended
 	for i < len(in) {
 		window := min(execWindow, len(in)-i)
 		if i < alone || in[i].deliveries > 1 {
@@ -144,6 +145,7 @@ func (x *execTransformer) transform(ctx context.Context, in []source, done func(
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
 		}
+		last = died.err
 		x.inRow++
 		if x.inRow > x.maxAttempts+restartsInRow {
 			return x.fault(fmt.Errorf("started %d times in a row without an answer: %w", x.inRow, died.err))
@@ -166,7 +168,7 @@ func (x *execTransformer) transform(ctx context.Context, in []source, done func(
 		i++
 	}
 	if blamed > 0 && !x.proven {
-		return x.fault(errors.New("it has not answered any record, so the records are not to blame"))
+		return x.fault(fmt.Errorf("it has not answered any record, so the records are not to blame: %w", last))
 	}
 	return nil
 }
