@@ -15,6 +15,10 @@ type source struct {
 	deliveries int16
 }
 
+func (s source) refused(err error) *RecordError {
+	return &RecordError{Topic: s.tp.Topic, Partition: s.tp.Partition, Offset: s.record.Offset, Err: err}
+}
+
 // AttemptsError says that a record was tried as often as it may be: it made the
 // program end, or took too long.
 type AttemptsError struct {

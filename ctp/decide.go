@@ -141,8 +141,7 @@ func (w *worker) decide(ctx context.Context, s source, out []*kgo.Record, err er
 		if w.opts.DeadLetterTopic != "" {
 			letter := w.deadLetter(s, err)
 			if n := batchBytes(letter); n > int64(w.maxDead) {
-				return &RecordError{Topic: s.tp.Topic, Partition: s.tp.Partition, Offset: offset,
-					Err: fmt.Errorf("%w; its dead letter would have %d bytes, topic %q takes %d (max.message.bytes)", err, n, w.opts.DeadLetterTopic, w.maxDead)}
+				return s.refused(fmt.Errorf("%w; its dead letter would have %d bytes, topic %q takes %d (max.message.bytes)", err, n, w.opts.DeadLetterTopic, w.maxDead))
 			}
 			w.session.Produce(ctx, letter)
 			d.produced++
@@ -154,7 +153,7 @@ func (w *worker) decide(ctx context.Context, s source, out []*kgo.Record, err er
 		d.plain.Add(s.tp, offset, wire.Release)
 		d.released++
 	case Fail:
-		return &RecordError{Topic: s.tp.Topic, Partition: s.tp.Partition, Offset: offset, Err: err}
+		return s.refused(err)
 	}
 	w.failed.forget(r)
 	return nil

@@ -87,11 +87,11 @@ func (e *ExecError) Hint() string {
 // time.
 var ErrExecTimeout = errors.New("no answer in time: does the program flush its output after each line?")
 
-// errDied is why an exchange ended: the program is gone.
-type errDied struct{ err error }
+// diedError is why an exchange ended: the program is gone.
+type diedError struct{ err error }
 
-func (e *errDied) Error() string { return "the program ended: " + e.err.Error() }
-func (e *errDied) Unwrap() error { return e.err }
+func (e *diedError) Error() string { return "the program ended: " + e.err.Error() }
+func (e *diedError) Unwrap() error { return e.err }
 
 // execTransformer keeps one program running.
 type execTransformer struct {
@@ -112,7 +112,9 @@ func newExecTransformer(cfg Exec, maxAttempts int, failed *attempts) *execTransf
 	return &execTransformer{cfg: cfg, maxAttempts: maxAttempts, failed: failed}
 }
 
-func (x *execTransformer) fault(err error) error { return &ExecError{Command: x.cfg.Command[0], Err: err} }
+func (x *execTransformer) fault(err error) error {
+	return &ExecError{Command: x.cfg.Command[0], Err: err}
+}
 
 // transform implements transformer. When the program dies, any of the records
 // that it had been given may be the one that killed it, and not just the first
@@ -135,7 +137,7 @@ func (x *execTransformer) transform(ctx context.Context, in []source, done func(
 		if answered > 0 {
 			x.proven, x.inRow, blamed = true, 0, 0
 		}
-		var died *errDied
+		var died *diedError
 		if err == nil {
 			continue
 		}
@@ -185,7 +187,7 @@ func firstRedelivered(in []source) int {
 }
 
 // exchange gives records to the program and hands its answers on. It returns how
-// many were answered, and how many were given to it; *errDied when it is gone.
+// many were answered, and how many were given to it; *diedError when it is gone.
 func (x *execTransformer) exchange(ctx context.Context, in []source, done func(i int, out []*kgo.Record, err error) error) (answered, sent int, err error) {
 	if x.child == nil {
 		if x.child, err = startChild(x.cfg); err != nil {
@@ -217,7 +219,7 @@ func (x *execTransformer) exchange(ctx context.Context, in []source, done func(i
 			timer.Reset(x.cfg.Timeout)
 		case <-timer.C:
 			x.kill()
-			return answered, max(c.written(), answered), &errDied{ErrExecTimeout}
+			return answered, max(c.written(), answered), &diedError{ErrExecTimeout}
 		case <-ctx.Done():
 			x.kill()
 			return answered, sent, context.Cause(ctx)
@@ -230,7 +232,7 @@ func (x *execTransformer) exchange(ctx context.Context, in []source, done func(i
 func (x *execTransformer) gone() error {
 	err := x.child.wait()
 	x.child = nil
-	return &errDied{err}
+	return &diedError{err}
 }
 
 // kill ends the program at once.
@@ -398,7 +400,7 @@ func (c *child) stop() {
 func (c *child) kill() {
 	killGroup(c.cmd)
 	c.stop()
-	for range c.answers { //nolint:revive // until the reader has ended
+	for range c.answers { // until the reader has ended
 	}
 	_ = c.cmd.Wait() // that it was killed is known
 }
@@ -408,7 +410,7 @@ func (c *child) leave() {
 	c.stop()
 	t := time.AfterFunc(execLeave, func() { killGroup(c.cmd) })
 	defer t.Stop()
-	for range c.answers { //nolint:revive // until the reader has ended
+	for range c.answers { // until the reader has ended
 	}
 	_ = c.cmd.Wait() // how it ends matters to nobody any more
 }

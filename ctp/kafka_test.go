@@ -21,7 +21,7 @@ import (
 
 func TestMain(m *testing.M) {
 	if mode := os.Getenv(programEnv); mode != "" {
-		os.Exit(program(mode))
+		os.Exit(program(mode)) //nolint:forbidigo // it is a process of its own
 	}
 	kafkatest.Main(m)
 }
