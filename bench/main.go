@@ -75,7 +75,7 @@ func run(ctx context.Context, args []string) error {
 	fs.StringVar(&j.to, "to", "", "destination topic")
 	fs.StringVar(&j.name, "name", "", "group and transactional ID")
 	rounds := fs.Int("rounds", 3, "runs of each side of a comparison")
-	only := fs.String("only", "throughput,client,memory,start", "comparisons to make")
+	only := fs.String("only", "throughput,client,memory,start,exec,workers", "comparisons to make")
 	if err := fs.Parse(args); err != nil {
 		return err
 	}
@@ -106,7 +106,7 @@ func serveCluster(ctx context.Context) (err error) {
 
 // client runs one loop and prints what it cost this process.
 func client(ctx context.Context, j job) error {
-	loop, ok := map[string]func(context.Context, job) error{"group": groupLoop, "ctp": ctpLoop}[j.role]
+	loop, ok := map[string]func(context.Context, job) error{"group": groupLoop, "ctp": ctpLoop, "exec": execLoop, "workers": workersLoop}[j.role]
 	if !ok {
 		return fmt.Errorf("unknown role %q", j.role)
 	}
@@ -231,18 +231,23 @@ func groupLoop(ctx context.Context, j job) error {
 }
 
 // ctpLoop is kshare's loop, with one worker.
-func ctpLoop(ctx context.Context, j job) error {
+func ctpLoop(ctx context.Context, j job) error { return ctpWith(ctx, j, func(*ctp.Options) {}) }
+
+// ctpWith is ctpLoop with options changed.
+func ctpWith(ctx context.Context, j job, change func(*ctp.Options)) error {
 	cl, err := cluster.Connect(ctx, cluster.Config{BootstrapServers: strings.Split(j.bootstrap, ","), Dialect: "kip"})
 	if err != nil {
 		return err
 	}
 	defer cl.Close()
-	res, err := ctp.Run(ctx, cl, ctp.Options{
+	opts := ctp.Options{
 		From: j.topic, To: j.to, GroupID: j.name, TransactionalID: j.name,
 		BatchRecords: txnRecords, MaxRecords: j.records,
 		AutoOffsetReset: "earliest", IsolationLevel: "read_committed",
 		Warn: func(err error) { fmt.Fprintln(os.Stderr, "bench: ctp:", err) },
-	})
+	}
+	change(&opts)
+	res, err := ctp.Run(ctx, cl, opts)
 	if err != nil {
 		return err
 	}
@@ -350,6 +355,8 @@ func compareAll(ctx context.Context, only []string, records int64, rounds int) e
 		{"client", compareClient},
 		{"memory", compareMemory},
 		{"start", compareStart},
+		{"exec", compareExec},
+		{"workers", compareWorkers},
 	} {
 		if !slices.Contains(only, c.name) {
 			continue

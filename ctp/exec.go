@@ -1,14 +1,16 @@
 package ctp
 
 import (
-	"bufio"
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"io"
 	"os/exec"
+	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kgo"
@@ -49,7 +51,7 @@ const DefaultExecTimeout = 30 * time.Second
 const (
 	// execWindow is how many records are on their way through the program at
 	// once, at the most.
-	execWindow = 1000
+	execWindow = 4096
 	// execLeave is how long a program has to end once its stdin is closed.
 	execLeave = 2 * time.Second
 	// maxAnswer bounds a line that a program answers with.
@@ -195,37 +197,49 @@ func (x *execTransformer) exchange(ctx context.Context, in []source, done func(i
 		}
 	}
 	c := x.child
-	if sent, err = c.offer(ctx, in); err != nil {
-		return 0, 0, err
+	q := &questions{in: in, lines: make([][]byte, len(in))}
+	select {
+	case c.offers <- q:
+	case <-ctx.Done():
+		return 0, 0, context.Cause(ctx)
 	}
+	given := func() int { return max(int(q.written.Load()), answered) }
 	timer := time.NewTimer(x.cfg.Timeout)
 	defer timer.Stop()
-	for answered < len(in) {
+	for {
 		select {
-		case a, ok := <-c.answers:
+		case lines, ok := <-c.answers:
 			if !ok {
-				return answered, max(c.written(), answered), x.gone()
+				return answered, given(), x.gone()
 			}
-			out, aerr := parseAnswer(a, in[answered].record)
-			if aerr, lost := errors.AsType[*stepError](aerr); lost {
-				x.kill()
-				return answered, sent, x.fault(aerr)
+			for line := range bytes.Lines(lines) {
+				if answered == len(in) || answered >= int(q.written.Load()) {
+					x.kill()
+					return answered, given(), x.fault(errors.New("it answers more than it was asked"))
+				}
+				out, aerr := parseAnswer(line, q.lines[answered], in[answered].record)
+				if lost, ok := errors.AsType[*stepError](aerr); ok {
+					x.kill()
+					return answered, given(), x.fault(lost)
+				}
+				if err := done(answered, out, aerr); err != nil {
+					x.kill() // answers to the rest would be taken for those of the next batch
+					return answered, given(), err
+				}
+				answered++
 			}
-			if err := done(answered, out, aerr); err != nil {
-				x.kill() // answers to the rest would be taken for those of the next batch
-				return answered, sent, err
+			if answered == len(in) {
+				return answered, answered, nil
 			}
-			answered++
 			timer.Reset(x.cfg.Timeout)
 		case <-timer.C:
 			x.kill()
-			return answered, max(c.written(), answered), &diedError{ErrExecTimeout}
+			return answered, given(), &diedError{ErrExecTimeout}
 		case <-ctx.Done():
 			x.kill()
-			return answered, sent, context.Cause(ctx)
+			return answered, given(), context.Cause(ctx)
 		}
 	}
-	return answered, sent, nil
 }
 
 // gone takes leave of a program that ended by itself.
@@ -249,18 +263,24 @@ func (x *execTransformer) close() {
 	}
 }
 
+// questions are records that are given to a program together.
+type questions struct {
+	in []source
+	// lines are what was written for them, the first written of them; the writer
+	// sets a line before it counts it.
+	lines   [][]byte
+	written atomic.Int64
+}
+
 // child is one running program.
 type child struct {
 	cmd     *exec.Cmd
 	stdin   io.WriteCloser
-	offers  chan []source // to the writer
-	answers chan []byte   // lines; closed at the end of stdout
-	quit    chan struct{} // closed when nobody reads answers any more
-	readErr error         // set before answers is closed
+	offers  chan *questions // to the writer
+	answers chan []byte     // whole lines; closed at the end of stdout
+	quit    chan struct{}   // closed when nobody reads answers any more
+	readErr error           // set before answers is closed
 	once    sync.Once
-
-	mu    sync.Mutex
-	wrote int // records of the last offer that were written
 }
 
 func startChild(cfg Exec) (*child, error) {
@@ -282,94 +302,74 @@ func startChild(cfg Exec) (*child, error) {
 	if err := cmd.Start(); err != nil {
 		return nil, err
 	}
-	c := &child{cmd: cmd, stdin: stdin, offers: make(chan []source), answers: make(chan []byte, execWindow), quit: make(chan struct{})}
+	c := &child{cmd: cmd, stdin: stdin, offers: make(chan *questions), answers: make(chan []byte, 16), quit: make(chan struct{})}
 	go c.write()
 	go c.read(stdout)
 	return c, nil
 }
 
-// offer hands records to the writer.
-func (c *child) offer(ctx context.Context, in []source) (int, error) {
-	c.mu.Lock()
-	c.wrote = 0
-	c.mu.Unlock()
-	select {
-	case c.offers <- in:
-		return len(in), nil
-	case <-ctx.Done():
-		return 0, context.Cause(ctx)
-	}
-}
-
-// written counts the records of the last offer that were written, the one that
-// is being written included.
-func (c *child) written() int {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.wrote
-}
-
+// write writes questions. That the program is gone, its stdout tells.
 func (c *child) write() {
-	w := bufio.NewWriterSize(c.stdin, 64<<10)
-	var line []byte
+	var lines []byte // of one offer at a time: the next comes when all are answered
 	for {
+		var q *questions
 		select {
-		case in := <-c.offers:
-			for i := range in {
-				c.mu.Lock()
-				c.wrote = i + 1
-				c.mu.Unlock()
-				line = appendQuestion(line[:0], &in[i])
-				if _, err := w.Write(line); err != nil {
-					break // the program is gone, which its stdout tells
-				}
-			}
-			_ = w.Flush() // the same
+		case q = <-c.offers:
 		case <-c.quit:
 			return
+		}
+		lines = lines[:0]
+		from := 0
+		for i := range q.in {
+			start := len(lines)
+			lines = appendQuestion(lines, &q.in[i])
+			q.lines[i] = lines[start:]
+			q.written.Store(int64(i + 1))
+			if len(lines)-from < pipeBytes && i < len(q.in)-1 {
+				continue
+			}
+			if _, err := c.stdin.Write(lines[from:]); err != nil {
+				break
+			}
+			from = len(lines)
 		}
 	}
 }
 
+// read hands on what the program writes, cut at the ends of lines.
 func (c *child) read(stdout io.Reader) {
 	defer close(c.answers)
-	r := bufio.NewReaderSize(stdout, 64<<10)
+	buf := make([]byte, 0, 2*pipeBytes)
 	for {
-		line, err := readLine(r)
+		if len(buf) == cap(buf) {
+			buf = slices.Grow(buf, cap(buf)+1)
+		}
+		n, err := stdout.Read(buf[len(buf):cap(buf)])
+		buf = buf[:len(buf)+n]
+		if end := bytes.LastIndexByte(buf[len(buf)-n:], '\n'); end >= 0 {
+			end += len(buf) - n + 1
+			select {
+			case c.answers <- buf[:end:end]:
+			case <-c.quit:
+				return
+			}
+			buf = append(make([]byte, 0, max(2*pipeBytes, len(buf)-end)), buf[end:]...)
+		}
+		if err == nil && len(buf) > maxAnswer {
+			err = errLineTooLong
+		}
 		if err != nil {
 			c.readErr = err
 			return
 		}
-		select {
-		case c.answers <- line:
-		case <-c.quit:
-			return
-		}
 	}
 }
+
+// pipeBytes is how much is written at once, and what a pipe holds on Linux.
+const pipeBytes = 64 << 10
 
 // errLineTooLong ends a program that does not end its lines.
 var errLineTooLong = fmt.Errorf("a line of its output is longer than %d bytes", maxAnswer)
-
-// readLine returns the next line without its end. The slice is the caller's.
-func readLine(r *bufio.Reader) ([]byte, error) {
-	var line []byte
-	for {
-		part, err := r.ReadSlice('\n')
-		line = append(line, part...)
-		switch {
-		case err == nil:
-			return line[:len(line)-1], nil
-		case errors.Is(err, bufio.ErrBufferFull) && len(line) <= maxAnswer:
-		case errors.Is(err, bufio.ErrBufferFull):
-			return nil, errLineTooLong
-		case errors.Is(err, io.EOF) && len(line) > 0:
-			return nil, fmt.Errorf("its output ends in the middle of a line: %w", io.ErrUnexpectedEOF)
-		default:
-			return nil, err
-		}
-	}
-}
 
 // wait waits for the end of a program whose stdout has ended, and returns how it
 // ended: never nil.

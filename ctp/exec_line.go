@@ -158,9 +158,13 @@ type stepError struct{ msg string }
 
 func (e *stepError) Error() string { return e.msg }
 
-// parseAnswer reads the line that answers for src. It fails with *stepError, or
-// with what is wrong with the answer, or with the error that it holds.
-func parseAnswer(line []byte, src *kgo.Record) ([]*kgo.Record, error) {
+// parseAnswer reads the line that answers for src, which was asked about with
+// question. It fails with *stepError, or with what is wrong with the answer, or
+// with the error that it holds.
+func parseAnswer(line, question []byte, src *kgo.Record) ([]*kgo.Record, error) {
+	if bytes.Equal(line, question) { // what a program passes on is most often the most
+		return []*kgo.Record{src}, nil
+	}
 	line = bytes.TrimSpace(line)
 	if len(line) == 0 {
 		return nil, errors.New("the answer is an empty line; [] stands for no record")

@@ -25,7 +25,7 @@ const programEnv = "CTP_TEST_PROGRAM"
 func program(mode string) int {
 	fmt.Fprintln(os.Stderr, "started") //nolint:forbidigo // it is a process of its own
 	in := bufio.NewReader(os.Stdin)    //nolint:forbidigo // the same
-	out := bufio.NewWriter(os.Stdout) //nolint:forbidigo // it is a process of its own
+	out := bufio.NewWriter(os.Stdout)  //nolint:forbidigo // it is a process of its own
 	defer out.Flush()
 	for n := 0; ; n++ {
 		line, err := in.ReadString('\n')
