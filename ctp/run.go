@@ -39,7 +39,7 @@ func Run(ctx context.Context, cl *cluster.Client, opts Options) (*Result, error)
 		return nil, err
 	}
 	start := opts.Now()
-	r := &run{opts: opts, cl: cl, dialect: dialect, left: opts.MaxRecords, limits: readLimits(ctx, cl, opts.GroupID), maxRecord: maxMessageBytes(ctx, cl, opts.To)}
+	r := &run{opts: opts, cl: cl, dialect: dialect, left: opts.MaxRecords, given: make(chan struct{}), limits: readLimits(ctx, cl, opts.GroupID), maxRecord: maxMessageBytes(ctx, cl, opts.To)}
 	if opts.DeadLetterTopic != "" {
 		r.maxDead = maxMessageBytes(ctx, cl, opts.DeadLetterTopic)
 	}
@@ -73,7 +73,9 @@ type run struct {
 	maxDead int32
 
 	mu   sync.Mutex
-	left int64 // source records that may still be taken, when MaxRecords is set
+	left     int64         // source records that may still be taken, when MaxRecords is set
+	reserved int64         // that were taken and are not consumed yet
+	given    chan struct{} // closed when any of those are settled
 }
 
 func (r *run) work(ctx context.Context) error {
@@ -98,27 +100,51 @@ func (r *run) work(ctx context.Context) error {
 	return err
 }
 
-// reserve takes up to n of the records that may still be consumed; 0 means that
-// the run is done.
-func (r *run) reserve(n int) int {
-	if r.opts.MaxRecords == 0 {
-		return n
-	}
+// finished reports whether all records are consumed that may be.
+func (r *run) finished() bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	n = int(min(int64(n), r.left))
-	r.left -= int64(n)
-	return n
+	return r.opts.MaxRecords > 0 && r.left == 0 && r.reserved == 0
 }
 
-// unreserve gives back what was reserved and not consumed.
-func (r *run) unreserve(n int) {
+// reserve takes up to n of the records that may still be consumed. Where others
+// have taken the last ones, it waits whether they give some back. 0 means that
+// the run is done.
+func (r *run) reserve(ctx context.Context, n int) (int, error) {
 	if r.opts.MaxRecords == 0 {
+		return n, nil
+	}
+	for {
+		r.mu.Lock()
+		n := int(min(int64(n), r.left))
+		done := n == 0 && r.reserved == 0
+		r.left -= int64(n)
+		r.reserved += int64(n)
+		given := r.given
+		r.mu.Unlock()
+		if n > 0 || done {
+			return n, nil
+		}
+		select {
+		case <-given:
+		case <-ctx.Done():
+			return 0, context.Cause(ctx)
+		}
+	}
+}
+
+// settle says what became of n reserved records: so many were consumed, and the
+// others are given back.
+func (r *run) settle(n, consumed int) {
+	if r.opts.MaxRecords == 0 || n == 0 {
 		return
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.left += int64(n)
+	r.reserved -= int64(n)
+	r.left += int64(n - consumed)
+	close(r.given)
+	r.given = make(chan struct{})
 }
 
 // preflight checks everything that can be checked before the group is joined,

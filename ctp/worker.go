@@ -223,23 +223,19 @@ func (w *worker) warnOfLastDeliveries() {
 
 func (w *worker) loop(ctx context.Context) error {
 	for {
-		budget := w.reserve(min(w.batch, w.mostRecords()))
-		if budget == 0 {
-			return nil
-		}
-		b, err := w.poll(ctx, budget)
+		b, reserved, err := w.poll(ctx)
 		if b == nil {
-			w.unreserve(budget)
 			return err
 		}
-		w.unreserve(budget - b.Len())
+		w.settle(reserved-b.Len(), 0)
 		parts := w.failed.isolate(b)
 		for i, part := range parts {
+			n := part.Len()
 			consumed, err := w.process(ctx, part)
-			w.unreserve(part.Len() - consumed)
+			w.settle(n, consumed)
 			if err != nil {
 				for _, rest := range parts[i+1:] {
-					w.unreserve(rest.Len())
+					w.settle(rest.Len(), 0)
 					w.opts.Counts.Released.Add(int64(rest.Len()))
 					w.unfinished = append(w.unfinished, rest.Partitions...)
 				}
@@ -252,28 +248,60 @@ func (w *worker) loop(ctx context.Context) error {
 	}
 }
 
-// poll returns the next batch, and nil with a nil error when the run is done.
-func (w *worker) poll(ctx context.Context, n int) (*share.Batch, error) {
+// poll returns the next batch, and how many records were reserved for it; nil
+// with a nil error when the run is done. It reserves records once it can have
+// some, so as to keep none from the other workers.
+func (w *worker) poll(ctx context.Context) (b *share.Batch, reserved int, err error) {
 	for {
+		switch done, err := w.wait(ctx); {
+		case err != nil:
+			return nil, 0, err
+		case done:
+			return nil, 0, nil
+		}
+		if reserved, err = w.reserve(ctx, min(w.batch, w.mostRecords())); reserved == 0 {
+			return nil, 0, err
+		}
 		pctx, cancel := context.WithTimeout(ctx, idleCheck)
-		b, err := w.consumer.Poll(pctx, n)
+		b, err := w.consumer.Poll(pctx, reserved)
+		cancel()
+		if err == nil {
+			return b, reserved, nil
+		}
+		w.settle(reserved, 0) // what there was has been given up meanwhile
+		if ctx.Err() != nil {
+			return nil, 0, context.Cause(ctx)
+		}
+		if !errors.Is(err, context.DeadlineExceeded) {
+			return nil, 0, err
+		}
+	}
+}
+
+// wait waits until there is a batch, or until the run is done.
+func (w *worker) wait(ctx context.Context) (done bool, err error) {
+	for {
+		wctx, cancel := context.WithTimeout(ctx, idleCheck)
+		err := w.consumer.Wait(wctx)
 		cancel()
 		switch {
 		case err == nil:
-			return b, nil
+			return false, nil
 		case ctx.Err() != nil:
-			return nil, context.Cause(ctx)
+			return false, context.Cause(ctx)
 		case !errors.Is(err, context.DeadlineExceeded):
-			return nil, err
+			return false, err
+		case w.finished():
+			return true, nil
 		case !w.opts.UntilEmpty:
 			continue
 		}
 		empty, err := groupEmpty(ctx, w.cl, w.opts.GroupID, w.opts.From, w.idle())
 		if err != nil && ctx.Err() == nil && txn.IsFatal(err) {
-			return nil, err
+			return false, err
 		}
 		if empty {
-			return nil, nil
+			return true, nil
 		}
 	}
 }
