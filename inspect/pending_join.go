@@ -47,11 +47,12 @@ type join struct {
 	seen       map[listing]bool
 	seenOf     map[*Transaction]bool // whether there is any
 	candidates map[int32]*candidates
+	members    map[string]*int     // of groups; nil where that is not told
 	topicNames map[[16]byte]string // also of topics that are no more, where a group knows them
 	named      map[string][16]byte // the topics that exist, by name
 
 	// What gaps may hide.
-	hidesTransactions, hidesListings, hidesGroups, hidesStates bool
+	hidesTransactions, hidesListings, hidesGroups, hidesStates, hidesTopics bool
 
 	rows     []PendingRow
 	filtered int // rows that do not pass
@@ -71,6 +72,7 @@ func newJoin(ev *Evidence, f Filter) *join {
 		listers: make(map[int32][]*Transaction),
 		seen:    make(map[listing]bool),
 		seenOf:  make(map[*Transaction]bool),
+		members: make(map[string]*int, len(ev.Groups)),
 	}
 	for i := range ev.Transactions {
 		t := &ev.Transactions[i]
@@ -88,39 +90,44 @@ func newJoin(ev *Evidence, f Filter) *join {
 	for i := range ev.Ended {
 		j.ended[ev.Ended[i].ProducerID] = &ev.Ended[i]
 	}
+	for _, g := range ev.Groups {
+		if g.Members != nil {
+			j.members[g.GroupID] = new(len(g.Members))
+		}
+	}
 	for _, g := range ev.Gaps {
 		j.hide(g)
 	}
 	return j
 }
 
-// hide notes what a gap may hide.
+// hide notes what a gap may hide. A broker that did not answer may be any
+// coordinator and any leader, whatever it was asked for.
 func (j *join) hide(g Gap) {
 	switch g.Source {
 	case SourceListTransactions:
 		j.hidesTransactions = true
 	case SourceDescribeTransactions:
 		j.hidesTransactions, j.hidesListings = true, true
-	case SourceMetadata:
-		// A broker that is silent may be any coordinator.
-		silent := g.Broker != nil && g.ACL == nil
-		j.hidesTransactions = j.hidesTransactions || silent
-		j.hidesGroups = j.hidesGroups || silent
-		j.hidesListings = j.hidesListings || g.ACL != nil && g.ACL.ResourceName == stateTopic
 	case SourceListGroups, SourceShareGroupDescribe, SourceShareGroupOffsets:
 		j.hidesGroups = true
 	case SourceShareGroupState, SourceStateTopic:
 		j.hidesStates = true
-	case SourceDescribeProducers: // of output topics, which do not matter here
+	case SourceMetadata:
+		j.hidesListings = j.hidesListings || g.ACL == nil
+		j.hidesTopics = j.hidesTopics || g.ACL == nil
+	case SourceDescribeProducers, SourceDescribeConfigs, SourceListOffsets:
 	}
-	if g.ACL == nil {
-		return
-	}
-	switch g.ACL.ResourceType {
-	case "TRANSACTIONAL_ID":
+	switch {
+	case g.ACL == nil && g.Broker != nil:
+		j.hidesTransactions, j.hidesListings, j.hidesGroups, j.hidesStates = true, true, true, true
+	case g.ACL == nil:
+	case g.ACL.ResourceType == "TRANSACTIONAL_ID":
 		j.hidesTransactions = true
-	case "GROUP":
+	case g.ACL.ResourceType == "GROUP":
 		j.hidesGroups = true
+	case g.ACL.ResourceName == stateTopic:
+		j.hidesListings = true
 	}
 }
 
@@ -164,7 +171,7 @@ func (j *join) stateRow(s *ShareState, b wire.StateBatch, last int64, deliveries
 		LastOffset:    &last,
 		Count:         new(last - b.FirstOffset + 1),
 		DeliveryCount: &deliveries,
-		Staged:        known(s.Written),
+		Staged:        stagedSince(s, b.Staged),
 
 		StatePartition: s.StatePartition,
 	}
@@ -185,7 +192,17 @@ func (j *join) stateRow(s *ShareState, b wire.StateBatch, last int64, deliveries
 		j.resolve(&r, j.owner(&r))
 	}
 	j.setTopic(&r, s.TopicID)
+	r.GroupMembers = j.members[s.GroupID]
 	j.add(r)
+}
+
+// stagedSince is when the first of an owner's records was staged, or any one's
+// where that is not told apart.
+func stagedSince(s *ShareState, owner wire.StagedOwner) *time.Time {
+	if since := s.WrittenBy(owner); !since.IsZero() {
+		return known(since)
+	}
+	return known(s.Written)
 }
 
 func stateSays(s *ShareState) string {
@@ -347,6 +364,7 @@ func (j *join) listingRow(t *Transaction, p int32) PendingRow {
 		r.GroupID, r.Partition = &one.groupID, &one.part.Partition
 		r.Evidence = append(r.Evidence, why)
 		j.setTopic(&r, one.part.TopicID)
+		r.GroupMembers = j.members[one.groupID]
 		return r
 	}
 	switch {
@@ -355,8 +373,8 @@ func (j *join) listingRow(t *Transaction, p int32) PendingRow {
 	case c.count == 0:
 		r.Evidence = append(r.Evidence, "no share-partition that is not done has its state there: nothing may be staged, or its group is gone")
 	default:
-		r.Evidence = append(r.Evidence, fmt.Sprintf("%s of %s there and not done, so it may concern any of them",
-			plural(c.count, "candidate share-partition", "candidate share-partitions"), plural(c.groups, "group has its state", "groups have their state")))
+		r.Evidence = append(r.Evidence, fmt.Sprintf("it may concern any of the share-partitions that are not done and have their state there: %s in %s",
+			plural(c.count, "candidate", "candidates"), plural(c.groups, "group", "groups")))
 	}
 	return r
 }
@@ -377,7 +395,7 @@ func (j *join) setTransaction(r *PendingRow, t *Transaction) {
 	r.TwoPhase = t.TwoPhase()
 	r.Stuck = isStuck(t, j.ev.Time, j.ev.Sweep)
 	r.AgeMS = j.age(r)
-	advise(r)
+	advise(r, j.ev.Time)
 }
 
 // isStuck reports whether t should have ended for longer than [StuckAfter].
@@ -409,7 +427,12 @@ func (j *join) age(r *PendingRow) *int64 {
 func (j *join) setTopic(r *PendingRow, id [16]byte) {
 	r.TopicID = new(base64.RawURLEncoding.EncodeToString(id[:]))
 	if name, ok := j.ev.Topics[id]; ok {
-		r.Topic = &name
+		if name != "" { // else it exists, and its name is hidden
+			r.Topic = &name
+		}
+		return
+	}
+	if j.hidesTopics {
 		return
 	}
 	r.TopicState = "deleted"

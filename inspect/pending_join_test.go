@@ -201,92 +201,112 @@ func TestVerdicts(t *testing.T) {
 		},
 		"exact: ongoing with the same epoch": {
 			evidence(with(txn("a", "Ongoing", 1, 5, n0)), states("g1", 0, staged(10, 19, 1, 5, wire.Accept))),
-			[]string{"exact g1/orders-0 10-19 accept of a pid 1 epoch 5 Ongoing age 10s ends 12:01:00"}, StatusPending,
+			[]string{"exact g1/orders-0 10-19 accept of a pid 1 epoch 5 Ongoing age 10s ends 12:01:00"},
+			StatusPending,
 		},
 		"exact: being ended, with the epoch raised": {
 			evidence(with(txn("a", "PrepareCommit", 1, 6, n0)), states("g1", 0, staged(10, 19, 1, 5, wire.Accept))),
-			[]string{"exact g1/orders-0 10-19 accept of a pid 1 epoch 5 PrepareCommit age 10s"}, StatusPending,
+			[]string{"exact g1/orders-0 10-19 accept of a pid 1 epoch 5 PrepareCommit age 10s"},
+			StatusPending,
 		},
 		"exact: being fenced": {
 			evidence(with(txn("a", "PrepareEpochFence", 1, 6, n0)), states("g1", 0, staged(10, 19, 1, 5, wire.Accept))),
-			[]string{"exact g1/orders-0 10-19 accept of a pid 1 epoch 5 PrepareEpochFence age 10s"}, StatusPending,
+			[]string{"exact g1/orders-0 10-19 accept of a pid 1 epoch 5 PrepareEpochFence age 10s"},
+			StatusPending,
 		},
 		"exact: the marker is written and the partition no more listed": {
 			evidence(with(txn("a", "PrepareAbort", 1, 6)), states("g1", 0, staged(10, 19, 1, 5, wire.Accept))),
-			[]string{"exact g1/orders-0 10-19 accept of a pid 1 epoch 5 PrepareAbort age 10s"}, StatusPending,
+			[]string{"exact g1/orders-0 10-19 accept of a pid 1 epoch 5 PrepareAbort age 10s"},
+			StatusPending,
 		},
 		"exact: described before the records were staged": {
 			evidence(with(txn("a", "Ongoing", 1, 4)), states("g1", 0, staged(10, 19, 1, 5, wire.Accept))),
-			[]string{"exact g1/orders-0 10-19 accept of a pid 1 epoch 5 Ongoing age 10s ends 12:01:00"}, StatusPending,
+			[]string{"exact g1/orders-0 10-19 accept of a pid 1 epoch 5 Ongoing age 10s ends 12:01:00"},
+			StatusPending,
 		},
 		"exact: listed and not described": {
 			evidence(with(txn("a", "Ongoing", 1, 5, -1)), states("g1", 0, staged(10, 19, 1, 5, wire.Accept)), written(noon.Add(-3*time.Second)), gap(silent)),
-			[]string{"exact g1/orders-0 10-19 accept of a pid 1 epoch 5 Ongoing age 3s"}, StatusUnknown,
+			[]string{"exact g1/orders-0 10-19 accept of a pid 1 epoch 5 Ongoing age 3s"},
+			StatusUnknown,
 		},
 		"exact: its partitions are hidden": {
 			evidence(with(txn("a", "Ongoing", 1, 5)), states("g1", 0, staged(10, 19, 1, 5, wire.Accept)), gap(hiddenTopic)),
-			[]string{"exact g1/orders-0 10-19 accept of a pid 1 epoch 5 Ongoing age 10s ends 12:01:00"}, StatusUnknown,
+			[]string{"exact g1/orders-0 10-19 accept of a pid 1 epoch 5 Ongoing age 10s ends 12:01:00"},
+			StatusUnknown,
 		},
 		"exact: the owner is hidden": {
 			evidence(states("g1", 0, staged(10, 19, 1, 5, wire.Accept)), written(noon.Add(-time.Minute)), gap(hiddenIDs)),
-			[]string{"exact g1/orders-0 10-19 accept pid 1 epoch 5 age 1m0s"}, StatusUnknown,
+			[]string{"exact g1/orders-0 10-19 accept pid 1 epoch 5 age 1m0s"},
+			StatusUnknown,
 		},
 		"exact: the owner may be at a silent broker": {
 			evidence(states("g1", 0, staged(10, 19, 1, 5, wire.Accept)), gap(silent)),
-			[]string{"exact g1/orders-0 10-19 accept pid 1 epoch 5"}, StatusUnknown,
+			[]string{"exact g1/orders-0 10-19 accept pid 1 epoch 5"},
+			StatusUnknown,
 		},
 		"exact: the owner may be at a broker that Metadata calls dead": {
 			evidence(states("g1", 0, staged(10, 19, 1, 5, wire.Accept)), gap(Gap{Source: SourceMetadata, Broker: new(int32(3)), Reason: "fenced"})),
-			[]string{"exact g1/orders-0 10-19 accept pid 1 epoch 5"}, StatusUnknown,
+			[]string{"exact g1/orders-0 10-19 accept pid 1 epoch 5"},
+			StatusUnknown,
 		},
 		"orphan: no coordinator knows it": {
 			evidence(states("g1", 0, staged(10, 19, 1, 5, wire.Reject)), written(noon.Add(-time.Hour))),
-			[]string{"orphan g1/orders-0 10-19 reject pid 1 epoch 5 age 1h0m0s"}, StatusPending,
+			[]string{"orphan g1/orders-0 10-19 reject pid 1 epoch 5 age 1h0m0s"},
+			StatusPending,
 		},
 		"orphan: what is hidden are groups": {
 			evidence(states("g1", 0, staged(10, 19, 1, 5, wire.Reject)), gap(hiddenGroup)),
-			[]string{"orphan g1/orders-0 10-19 reject pid 1 epoch 5"}, StatusUnknown,
+			[]string{"orphan g1/orders-0 10-19 reject pid 1 epoch 5"},
+			StatusUnknown,
 		},
 		"orphan: aborted": {
 			evidence(ended(txn("a", "CompleteAbort", 1, 6)), states("g1", 0, staged(10, 19, 1, 5, wire.Accept))),
-			[]string{"orphan g1/orders-0 10-19 accept of a pid 1 epoch 5 CompleteAbort"}, StatusPending,
+			[]string{"orphan g1/orders-0 10-19 accept of a pid 1 epoch 5 CompleteAbort"},
+			StatusPending,
 		},
 		"orphan: known to have ended, so nothing that is hidden matters": {
 			evidence(ended(txn("a", "CompleteCommit", 1, 6)), states("g1", 0, staged(10, 19, 1, 5, wire.Accept)), gap(silent)),
-			[]string{"orphan g1/orders-0 10-19 accept of a pid 1 epoch 5 CompleteCommit"}, StatusUnknown,
+			[]string{"orphan g1/orders-0 10-19 accept of a pid 1 epoch 5 CompleteCommit"},
+			StatusUnknown,
 		},
 		"orphan: the state told is that of a later transaction": {
 			evidence(ended(txn("a", "CompleteCommit", 1, 9)), states("g1", 0, staged(10, 19, 1, 5, wire.Accept))),
-			[]string{"orphan g1/orders-0 10-19 accept of a pid 1 epoch 5"}, StatusPending,
+			[]string{"orphan g1/orders-0 10-19 accept of a pid 1 epoch 5"},
+			StatusPending,
 		},
 		"orphan: gone on to the next transaction": {
 			evidence(with(txn("a", "Ongoing", 1, 7)), states("g1", 0, staged(10, 19, 1, 5, wire.Accept))),
-			[]string{"orphan g1/orders-0 10-19 accept of a pid 1 epoch 5"}, StatusPending,
+			[]string{"orphan g1/orders-0 10-19 accept of a pid 1 epoch 5"},
+			StatusPending,
 		},
 		"orphan: gone on to the next transaction, which has staged there as well": {
 			evidence(with(txn("a", "Ongoing", 1, 7, n0)), states("g1", 0, staged(10, 19, 1, 5, wire.Accept), staged(20, 29, 1, 7, wire.Accept))),
 			[]string{
 				"exact g1/orders-0 20-29 accept of a pid 1 epoch 7 Ongoing age 10s ends 12:01:00",
 				"orphan g1/orders-0 10-19 accept of a pid 1 epoch 5",
-			}, StatusPending,
+			},
+			StatusPending,
 		},
 		"orphan: gone on, and nothing to see of the next one": {
 			evidence(with(txn("a", "Ongoing", 1, 7, n0)), states("g1", 0, staged(10, 19, 1, 5, wire.Accept))),
 			[]string{
 				"possible of a pid 1 epoch 7 Ongoing age 10s ends 12:01:00",
 				"orphan g1/orders-0 10-19 accept of a pid 1 epoch 5",
-			}, StatusPending,
+			},
+			StatusPending,
 		},
 		"orphan: open, and its end does not reach the state partition": {
 			evidence(with(txn("a", "Ongoing", 1, 5, n1)), states("g1", 0, staged(10, 19, 1, 5, wire.Accept)), states("g1", 1, staged(0, 0, 1, 5, wire.Accept))),
 			[]string{
 				"exact g1/orders-1 0-0 accept of a pid 1 epoch 5 Ongoing age 10s ends 12:01:00",
 				"orphan g1/orders-0 10-19 accept of a pid 1 epoch 5",
-			}, StatusPending,
+			},
+			StatusPending,
 		},
 		"no owner to read: one transaction lists the partition": {
 			evidence(with(txn("a", "Ongoing", 1, 5, n0)), states("g1", 0, ownerless(10, 19))),
-			[]string{"exact g1/orders-0 10-19 of a pid 1 epoch 5 Ongoing age 10s ends 12:01:00"}, StatusPending,
+			[]string{"exact g1/orders-0 10-19 of a pid 1 epoch 5 Ongoing age 10s ends 12:01:00"},
+			StatusPending,
 		},
 		"no owner to read: two do": {
 			evidence(with(txn("a", "Ongoing", 1, 5, n0), txn("b", "Ongoing", 2, 5, n0)), states("g1", 0, ownerless(10, 19))),
@@ -294,76 +314,92 @@ func TestVerdicts(t *testing.T) {
 				"possible of a pid 1 epoch 5 Ongoing age 10s ends 12:01:00",
 				"possible of b pid 2 epoch 5 Ongoing age 10s ends 12:01:00",
 				"exact g1/orders-0 10-19",
-			}, StatusPending,
+			},
+			StatusPending,
 		},
 		"no owner to read: none does": {
 			evidence(with(txn("a", "Ongoing", 1, 5)), states("g1", 0, ownerless(10, 19))),
-			[]string{"orphan g1/orders-0 10-19"}, StatusPending,
+			[]string{"orphan g1/orders-0 10-19"},
+			StatusPending,
 		},
 		"no owner to read: none that could be seen": {
 			evidence(states("g1", 0, ownerless(10, 19)), gap(hiddenIDs)),
-			[]string{"exact g1/orders-0 10-19"}, StatusUnknown,
+			[]string{"exact g1/orders-0 10-19"},
+			StatusUnknown,
 		},
 		"no owner to read: one, and there may be others": {
 			evidence(with(txn("a", "Ongoing", 1, 5, n0)), states("g1", 0, ownerless(10, 19)), gap(hiddenIDs)),
-			[]string{"possible of a pid 1 epoch 5 Ongoing age 10s ends 12:01:00", "exact g1/orders-0 10-19"}, StatusUnknown,
+			[]string{"possible of a pid 1 epoch 5 Ongoing age 10s ends 12:01:00", "exact g1/orders-0 10-19"},
+			StatusUnknown,
 		},
 		"likely: the only candidate": {
 			evidence(with(txn("a", "Ongoing", 1, 5, n0)), group("g1", 3, 3)),
-			[]string{"likely g1/orders-0 of a pid 1 epoch 5 Ongoing age 10s ends 12:01:00 candidates 1 in 1"}, StatusPending,
+			[]string{"likely g1/orders-0 of a pid 1 epoch 5 Ongoing age 10s ends 12:01:00 candidates 1 in 1"},
+			StatusPending,
 		},
 		"likely: a lag that is not told is a candidate": {
 			evidence(with(txn("a", "Ongoing", 1, 5, n0)), group("g1", -1, 3)),
-			[]string{"likely g1/orders-0 of a pid 1 epoch 5 Ongoing age 10s ends 12:01:00 candidates 1 in 1"}, StatusPending,
+			[]string{"likely g1/orders-0 of a pid 1 epoch 5 Ongoing age 10s ends 12:01:00 candidates 1 in 1"},
+			StatusPending,
 		},
 		"possible: the only candidate is done": {
 			evidence(with(txn("a", "Ongoing", 1, 5, n0)), group("g1", 0, 3)),
-			[]string{"possible of a pid 1 epoch 5 Ongoing age 10s ends 12:01:00"}, StatusPending,
+			[]string{"possible of a pid 1 epoch 5 Ongoing age 10s ends 12:01:00"},
+			StatusPending,
 		},
 		"possible: the only candidate, and groups are hidden": {
 			evidence(with(txn("a", "Ongoing", 1, 5, n0)), group("g1", 3), gap(hiddenGroup)),
-			[]string{"possible of a pid 1 epoch 5 Ongoing age 10s ends 12:01:00 candidates 1 in 1"}, StatusUnknown,
+			[]string{"possible of a pid 1 epoch 5 Ongoing age 10s ends 12:01:00 candidates 1 in 1"},
+			StatusUnknown,
 		},
 		"possible: many candidates": {
 			evidence(with(txn("a", "Ongoing", 1, 5, n0)), group("g1", 3), func(ev *Evidence) { ev.StatePartitions = 1; ev.Transactions[0].Partitions[0].Partitions = []int32{0} }, group("g2", 3, 0, 3)),
-			[]string{"possible of a pid 1 epoch 5 Ongoing age 10s ends 12:01:00 candidates 3 in 2"}, StatusPending,
+			[]string{"possible of a pid 1 epoch 5 Ongoing age 10s ends 12:01:00 candidates 3 in 2"},
+			StatusPending,
 		},
 		"likely: one of many has not moved": {
 			evidence(with(txn("a", "Ongoing", 1, 5, 0)), group("g1", 3, 4, 5), unmoved(1, noon.Add(-30*time.Second)), unmoved(2, noon.Add(-29*time.Second)), func(ev *Evidence) { ev.StatePartitions = 1 }),
-			[]string{"likely g1/orders-1 of a pid 1 epoch 5 Ongoing age 10s ends 12:01:00 candidates 3 in 1"}, StatusPending,
+			[]string{"likely g1/orders-1 of a pid 1 epoch 5 Ongoing age 10s ends 12:01:00 candidates 3 in 1"},
+			StatusPending,
 		},
 		"likely: one has not moved, though groups are hidden": {
 			evidence(with(txn("a", "Ongoing", 1, 5, n0)), group("g1", 3), unmoved(0, noon.Add(-time.Minute)), gap(hiddenGroup)),
-			[]string{"likely g1/orders-0 of a pid 1 epoch 5 Ongoing age 10s ends 12:01:00 candidates 1 in 1"}, StatusUnknown,
+			[]string{"likely g1/orders-0 of a pid 1 epoch 5 Ongoing age 10s ends 12:01:00 candidates 1 in 1"},
+			StatusUnknown,
 		},
 		"possible: two have not moved": {
 			evidence(with(txn("a", "Ongoing", 1, 5, 0)), group("g1", 3, 4), unmoved(0, noon.Add(-time.Minute)), unmoved(1, noon.Add(-time.Minute)), func(ev *Evidence) { ev.StatePartitions = 1 }),
-			[]string{"possible of a pid 1 epoch 5 Ongoing age 10s ends 12:01:00 candidates 2 in 1"}, StatusPending,
+			[]string{"possible of a pid 1 epoch 5 Ongoing age 10s ends 12:01:00 candidates 2 in 1"},
+			StatusPending,
 		},
 		"possible: what is written down has nothing of it": {
 			evidence(with(txn("a", "Ongoing", 1, 5, n0, n1)), group("g1", 3, 3), states("g1", 1, staged(0, 0, 1, 5, wire.Accept))),
 			[]string{
 				"exact g1/orders-1 0-0 accept of a pid 1 epoch 5 Ongoing age 10s ends 12:01:00",
 				"possible of a pid 1 epoch 5 Ongoing age 10s ends 12:01:00 candidates 1 in 1",
-			}, StatusPending,
+			},
+			StatusPending,
 		},
 		"likely: what is written down could not be read": {
 			evidence(with(txn("a", "Ongoing", 1, 5, n0, n1)), group("g1", 3, 3), states("g1", 1, staged(0, 0, 1, 5, wire.Accept)), gap(hiddenState)),
 			[]string{
 				"likely g1/orders-0 of a pid 1 epoch 5 Ongoing age 10s ends 12:01:00 candidates 1 in 1",
 				"exact g1/orders-1 0-0 accept of a pid 1 epoch 5 Ongoing age 10s ends 12:01:00",
-			}, StatusUnknown,
+			},
+			StatusUnknown,
 		},
 		"possible: not described": {
 			evidence(with(txn("a", "Ongoing", 1, 5, -1)), group("g1", 3), gap(silent)),
-			[]string{"possible of a pid 1 Ongoing"}, StatusUnknown,
+			[]string{"possible of a pid 1 Ongoing"},
+			StatusUnknown,
 		},
 		"prepared counts": {
 			evidence(with(txn("a", "PrepareCommit", 1, 6, n0), txn("b", "PrepareAbort", 2, 6, n0)), group("g1", 3)),
 			[]string{
 				"likely g1/orders-0 of a pid 1 epoch 6 PrepareCommit age 10s candidates 1 in 1",
 				"likely g1/orders-0 of b pid 2 epoch 6 PrepareAbort age 10s candidates 1 in 1",
-			}, StatusPending,
+			},
+			StatusPending,
 		},
 		"ranges: one for each owner and acknowledge type": {
 			evidence(
@@ -387,7 +423,8 @@ func TestVerdicts(t *testing.T) {
 				"exact g1/orders-0 22-29 accept of b pid 2 epoch 5 Ongoing age 10s ends 12:01:00",
 				"exact g1/orders-0 31-31 accept of b pid 2 epoch 5 Ongoing age 10s ends 12:01:00",
 				"exact g1/orders-0 33-33 accept of b pid 2 epoch 5 Ongoing age 10s ends 12:01:00",
-			}, StatusPending,
+			},
+			StatusPending,
 		},
 		"a rotated producer ID": {
 			evidence(
@@ -397,26 +434,36 @@ func TestVerdicts(t *testing.T) {
 			[]string{
 				"exact g1/orders-0 20-29 accept of a pid 2 epoch 0 Ongoing age 10s ends 12:01:00",
 				"orphan g1/orders-0 10-19 accept of a pid 1 epoch 32765",
-			}, StatusPending,
+			},
+			StatusPending,
 		},
 		"a topic that is no more": {
 			evidence(states("g1", 0, staged(10, 19, 1, 5, wire.Accept)), func(ev *Evidence) { ev.Topics = nil }),
-			[]string{"orphan g1/?-0 10-19 accept pid 1 epoch 5 topic-deleted"}, StatusPending,
+			[]string{"orphan g1/?-0 10-19 accept pid 1 epoch 5 topic-deleted"},
+			StatusPending,
 		},
 		"a topic that is no more, and its group knows the name": {
 			evidence(states("g1", 0, staged(10, 19, 1, 5, wire.Accept)), group("g1", 3), func(ev *Evidence) { ev.Topics = nil }),
-			[]string{"orphan g1/orders-0 10-19 accept pid 1 epoch 5 topic-deleted"}, StatusPending,
+			[]string{"orphan g1/orders-0 10-19 accept pid 1 epoch 5 topic-deleted"},
+			StatusPending,
+		},
+		"a topic that could not be described": {
+			evidence(states("g1", 0, staged(10, 19, 1, 5, wire.Accept)), func(ev *Evidence) { ev.Topics = nil }, gap(Gap{Source: SourceMetadata, Reason: "the topics could not be described"})),
+			[]string{"orphan g1/?-0 10-19 accept pid 1 epoch 5"},
+			StatusUnknown,
 		},
 		"a topic that was created again": {
 			evidence(states("g1", 0, staged(10, 19, 1, 5, wire.Accept)), group("g1", 3), func(ev *Evidence) { ev.Topics = map[[16]byte]string{t2: "orders"} }),
-			[]string{"orphan g1/orders-0 10-19 accept pid 1 epoch 5 topic-recreated"}, StatusPending,
+			[]string{"orphan g1/orders-0 10-19 accept pid 1 epoch 5 topic-recreated"},
+			StatusPending,
 		},
 		"unsupported": {
 			evidence(with(txn("a", "Ongoing", 1, 0)), func(ev *Evidence) { ev.Support.Verdict = cluster.NotSupported }), []string{}, StatusUnsupported,
 		},
 		"unsupported, and yet there they are": {
 			evidence(states("g1", 0, staged(10, 19, 1, 5, wire.Accept)), func(ev *Evidence) { ev.Support.Verdict = cluster.NotSupported }),
-			[]string{"orphan g1/orders-0 10-19 accept pid 1 epoch 5"}, StatusPending,
+			[]string{"orphan g1/orders-0 10-19 accept pid 1 epoch 5"},
+			StatusPending,
 		},
 		"unsupported, and something is hidden": {
 			evidence(gap(hiddenIDs), func(ev *Evidence) { ev.Support.Verdict = cluster.NotSupported }), []string{}, StatusUnknown,
@@ -437,6 +484,47 @@ func TestVerdicts(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// How many members the group of a row has is told, if the group is.
+func TestGroupMembers(t *testing.T) {
+	for name, c := range map[string]struct {
+		members []string
+		want    *int
+	}{
+		"not told": {nil, nil}, "none is left": {[]string{}, new(0)}, "two": {[]string{"m1", "m2"}, new(2)},
+	} {
+		for source, rep := range map[string]*PendingReport{
+			"state":  NewPendingReport(evidence(states("g1", 0, staged(1, 1, 1, 5, wire.Accept)), group("g1", 3), func(ev *Evidence) { ev.Groups[0].Members = c.members }), Filter{}),
+			"likely": NewPendingReport(evidence(with(txn("a", "Ongoing", 1, 5, n0)), group("g1", 3), func(ev *Evidence) { ev.Groups[0].Members = c.members }), Filter{}),
+		} {
+			if got := rep.Rows[0].GroupMembers; !reflect.DeepEqual(got, c.want) {
+				t.Errorf("%s, %s: group members %v, want %v", name, source, got, c.want)
+			}
+		}
+	}
+}
+
+// A cluster of one broker is told why share groups do not work there.
+func TestNoStateTopic(t *testing.T) {
+	brokers := func(n int) func(*Evidence) {
+		return func(ev *Evidence) {
+			ev.StatePartitions, ev.Support.Brokers = 0, make([]cluster.BrokerSupport, n)
+		}
+	}
+	for n, want := range map[int]string{0: "", 1: "1 broker cannot create topic __share_group_state unless share.coordinator", 2: "2 brokers cannot", 3: ""} {
+		rep := NewPendingReport(evidence(brokers(n)), Filter{})
+		got := strings.Join(rep.Warnings, "; ")
+		if rep.Status != StatusNone || (want == "") != (got == "") || !strings.HasPrefix(got, want) {
+			t.Errorf("%d brokers: status %s, warnings %q, want %q", n, rep.Status, got, want)
+		}
+		if !strings.Contains(rep.Reason, "no share group has been used yet") {
+			t.Errorf("%d brokers: reason %q", n, rep.Reason)
+		}
+	}
+	if rep := NewPendingReport(evidence(brokers(1), gap(hiddenTopic)), Filter{}); rep.Status != StatusUnknown || len(rep.Warnings) != 0 {
+		t.Errorf("a hidden topic: status %s, warnings %q", rep.Status, rep.Warnings)
 	}
 }
 
@@ -461,16 +549,16 @@ func TestAdvice(t *testing.T) {
 		ends    bool
 	}{
 		"ongoing":                {state: "Ongoing", epoch: 5, command: []string{"txn", "fence", "a b"}, advice: "ends by itself at 2026-11-29T12:01:00Z", ends: true},
-		"over its deadline":      {state: "Ongoing", epoch: 5, change: []func(*Transaction){old(130 * time.Second)}, command: []string{"txn", "fence", "a b"}, advice: "ends by itself", ends: true},
+		"over its deadline":      {state: "Ongoing", epoch: 5, change: []func(*Transaction){old(130 * time.Second)}, command: []string{"txn", "fence", "a b"}, advice: "should end it any moment", ends: true},
 		"long over it":           {state: "Ongoing", epoch: 5, change: []func(*Transaction){old(131 * time.Second)}, command: []string{"txn", "fence", "a b"}, advice: "its coordinator (broker 2) has not ended it", stuck: true, ends: true},
 		"start not told":         {state: "Ongoing", epoch: 5, change: []func(*Transaction){notTold}, command: []string{"txn", "fence", "a b"}, advice: "when its timeout has passed"},
 		"two-phase":              {state: "Ongoing", epoch: 5, change: []func(*Transaction){old(time.Hour), twoPhase}, command: []string{"txn", "fence", "a b"}, advice: "discards a decision to commit", twoPC: true},
-		"commit":                 {state: "PrepareCommit", epoch: 6, advice: "do not abort it"},
+		"commit":                 {state: "PrepareCommit", epoch: 6, advice: "its commit is decided, do not abort it: its end markers are being written"},
 		"commit, stuck":          {state: "PrepareCommit", epoch: 6, change: []func(*Transaction){prepared(61 * time.Second)}, advice: "look at its coordinator (broker 2)", stuck: true},
-		"commit, at the limit":   {state: "PrepareCommit", epoch: 6, change: []func(*Transaction){prepared(60 * time.Second)}, advice: "do not abort it"},
+		"commit, at the limit":   {state: "PrepareCommit", epoch: 6, change: []func(*Transaction){prepared(60 * time.Second)}, advice: "its commit is decided, do not abort it: its end markers are being written"},
 		"commit, stuck by age":   {state: "PrepareCommit", epoch: 6, change: []func(*Transaction){old(131 * time.Second)}, advice: "look at its coordinator (broker 2)", stuck: true},
-		"two-phase, stuck":       {state: "PrepareCommit", epoch: 6, change: []func(*Transaction){twoPhase, prepared(2 * time.Minute)}, advice: "do not abort it", stuck: true, twoPC: true},
-		"two-phase, only old":    {state: "PrepareCommit", epoch: 6, change: []func(*Transaction){twoPhase, old(time.Hour)}, advice: "do not abort it", twoPC: true},
+		"two-phase, stuck":       {state: "PrepareCommit", epoch: 6, change: []func(*Transaction){twoPhase, prepared(2 * time.Minute)}, advice: "its commit is decided, do not abort it: its end markers take longer", stuck: true, twoPC: true},
+		"two-phase, only old":    {state: "PrepareCommit", epoch: 6, change: []func(*Transaction){twoPhase, old(time.Hour)}, advice: "its commit is decided, do not abort it: its end markers are being written", twoPC: true},
 		"abort":                  {state: "PrepareAbort", epoch: 6, advice: "its abort is decided"},
 		"abort, stuck":           {state: "PrepareAbort", epoch: 6, change: []func(*Transaction){prepared(2 * time.Minute)}, advice: "look at its coordinator (broker 2)", stuck: true},
 		"fenced":                 {state: "PrepareEpochFence", epoch: 6, advice: "its abort is decided"},
@@ -510,10 +598,27 @@ func TestAdvice(t *testing.T) {
 			}
 		})
 	}
+	// An ID that looks like a flag is none.
+	rep := NewPendingReport(evidence(with(txn("-x", "Ongoing", 1, 5, n0))), Filter{})
+	if got, want := rep.Rows[0].Command, []string{"txn", "fence", "--", "-x"}; !slices.Equal(got, want) {
+		t.Errorf("command %q, want %q", got, want)
+	}
 	// Without an owner no marker can be made.
-	rep := NewPendingReport(evidence(states("g1", 0, ownerless(1, 2))), Filter{})
+	rep = NewPendingReport(evidence(states("g1", 0, ownerless(1, 2))), Filter{})
 	if r := rep.Rows[0]; r.Command != nil || !strings.Contains(r.Advice, "without its owner") {
 		t.Errorf("an orphan without owner has command %q, advice %q", r.Command, r.Advice)
+	}
+}
+
+// The age of records without an open transaction is that of their own staging,
+// where it is told apart from that of other owners.
+func TestAgeByStaging(t *testing.T) {
+	ev := evidence(states("g1", 0, staged(0, 0, 8, 0, wire.Accept), staged(1, 1, 9, 0, wire.Accept)), written(noon.Add(-time.Hour)))
+	ev.States[0].Staged = []StagedSince{{ProducerID: 9, Since: noon.Add(-time.Minute)}}
+	got := rowsOf(NewPendingReport(ev, Filter{}))
+	want := []string{"orphan g1/orders-0 0-0 accept pid 8 epoch 0 age 1h0m0s", "orphan g1/orders-0 1-1 accept pid 9 epoch 0 age 1m0s"}
+	if !slices.Equal(got, want) {
+		t.Errorf("rows %q, want %q", got, want)
 	}
 }
 
@@ -536,6 +641,9 @@ func TestSorting(t *testing.T) {
 	}
 	if got := rowsOf(rep); !slices.Equal(got, want) {
 		t.Errorf("rows are\n  %s\nwant\n  %s", strings.Join(got, "\n  "), strings.Join(want, "\n  "))
+	}
+	if got := *rep.Rows[0].TopicID; got != t1Text {
+		t.Errorf("topic ID %q, want %q", got, t1Text)
 	}
 	if rep.Records != 7 || rep.NextDeadline.Format("15:04:05") != "12:00:10" || rep.LastDeadline.Format("15:04:05") != "12:02:10" {
 		t.Errorf("%d records, deadlines from %v to %v", rep.Records, rep.NextDeadline, rep.LastDeadline)
@@ -597,11 +705,14 @@ func TestFilterAndStatus(t *testing.T) {
 	}
 	ev.Gaps = []Gap{hiddenState, hiddenGroup}
 	rep := NewPendingReport(ev, none)
-	if rep.Status != StatusUnknown || rep.Reason != "something that is needed could not be seen: the state may not be read (and 1 more could not be seen)" {
+	if rep.Status != StatusUnknown || rep.Reason != "no record in TX_PENDING could be seen, and there may be some: the state may not be read (and 1 more could not be seen)" {
 		t.Errorf("status %s: %s", rep.Status, rep.Reason)
 	}
 	if !reflect.DeepEqual(rep.Gaps, ev.Gaps) {
 		t.Errorf("gaps %v", rep.Gaps)
+	}
+	if rep := NewPendingReport(evidence(), none); rep.Gaps == nil {
+		t.Error("without gaps their list is nil")
 	}
 	// A row without a group may be of one that is hidden.
 	ev = evidence(with(txn("a", "Ongoing", 1, 5, n0)), group("g1", 3), gap(hiddenGroup))
@@ -648,7 +759,7 @@ func TestSummaries(t *testing.T) {
 	if rep.Records != 123 || rep.TwoPhase != 1 || rep.Stuck != 2 {
 		t.Errorf("%d records, %d two-phase rows, %d stuck", rep.Records, rep.TwoPhase, rep.Stuck)
 	}
-	if want := "123 records of 3 share-partitions are in TX_PENDING; 1 open transaction may hold some that could not be told"; rep.Reason != want {
+	if want := "123 records of 3 share-partitions are in TX_PENDING, and 1 open transaction may hold more"; rep.Reason != want {
 		t.Errorf("reason %q, want %q", rep.Reason, want)
 	}
 	if empty := NewPendingReport(evidence(), Filter{}); empty.Groups == nil || empty.Owners == nil || empty.Candidates == nil {

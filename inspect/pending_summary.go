@@ -49,7 +49,7 @@ func (j *join) report() *PendingReport {
 	slices.SortStableFunc(j.rows, compareRows)
 	rep := &PendingReport{
 		Time: j.ev.Time, ClusterID: j.ev.ClusterID, Rows: j.rows,
-		Candidates: j.listCandidates(), Gaps: j.ev.Gaps,
+		Candidates: j.listCandidates(), Gaps: append([]Gap{}, j.ev.Gaps...),
 	}
 	for i := range j.rows {
 		rep.count(&j.rows[i])
@@ -57,8 +57,18 @@ func (j *join) report() *PendingReport {
 	rep.Groups = sumGroups(j.rows)
 	rep.Owners = sumOwners(j.rows)
 	rep.Status, rep.Reason = j.status(rep)
+	if n := len(j.ev.Support.Brokers); rep.Status == StatusNone && j.ev.StatePartitions == 0 && n > 0 && n < defaultStateCopies {
+		// Kafka makes the topic for the first share group, and cannot where there
+		// are fewer brokers than copies: share groups do not work then.
+		rep.Warnings = append(rep.Warnings, fmt.Sprintf("%s cannot create topic %s unless share.coordinator.state.topic.replication.factor, share.coordinator.state.topic.min.isr and offsets.topic.replication.factor are at most that number (by default they are 3, 2 and 3)",
+			plural(n, "broker", "brokers"), stateTopic))
+	}
 	return rep
 }
+
+// defaultStateCopies is Kafka's default of
+// share.coordinator.state.topic.replication.factor.
+const defaultStateCopies = 3
 
 // compareRows puts the oldest first.
 func compareRows(a, b PendingRow) int {
@@ -280,11 +290,15 @@ func (o *OwnerSummary) add(r *PendingRow) {
 // status decides on the whole.
 func (j *join) status(rep *PendingReport) (Status, string) {
 	if n := len(rep.Gaps); n > 0 {
-		reason := rep.Gaps[0].Reason
-		if n > 1 {
-			reason += fmt.Sprintf(" (and %d more could not be seen)", n-1)
+		says := "no record in TX_PENDING could be seen, and there may be some: "
+		if len(rep.Rows) > 0 {
+			says = pendingReason(rep) + ", and there may be more: "
 		}
-		return StatusUnknown, "something that is needed could not be seen: " + reason
+		says += rep.Gaps[0].Reason
+		if n > 1 {
+			says += fmt.Sprintf(" (and %d more could not be seen)", n-1)
+		}
+		return StatusUnknown, says
 	}
 	switch {
 	case len(rep.Rows) > 0:
@@ -322,7 +336,11 @@ func pendingReason(rep *PendingReport) string {
 			plural(int(rep.Records), "record", "records"), plural(len(parts), "share-partition", "share-partitions"), verb))
 	}
 	if n := len(uncertain); n > 0 {
-		says = append(says, plural(n, "open transaction may hold some that could not be told", "open transactions may hold some that could not be told"))
+		what := "records in TX_PENDING"
+		if rep.Records > 0 {
+			what = "more"
+		}
+		says = append(says, plural(n, "open transaction", "open transactions")+" may hold "+what)
 	}
-	return strings.Join(says, "; ")
+	return strings.Join(says, ", and ")
 }
