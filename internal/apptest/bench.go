@@ -29,15 +29,16 @@ type Bench struct {
 	closers []func(context.Context)
 }
 
-// Run runs a test on a bench.
-func Run(t *testing.T, d wire.Dialect, p sandbox.PendingState, do func(b *Bench)) {
+// Run runs a test on a bench. opts come after its own.
+func Run(t *testing.T, d wire.Dialect, p sandbox.PendingState, do func(b *Bench), opts ...sandbox.Option) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		b := &Bench{T: t, Pending: p}
 		var err error
-		b.Sandbox, err = sandbox.Start(t.Context(),
+		b.Sandbox, err = sandbox.Start(t.Context(), append([]sandbox.Option{
 			sandbox.WithDialect(d), sandbox.WithPendingState(p), sandbox.WithListen(b.network.Listen), sandbox.WithBasePort(9092),
-			sandbox.WithTopics(sandbox.Topic{Name: "in", Partitions: 2}, sandbox.Topic{Name: "other", Partitions: 1}))
+			sandbox.WithTopics(sandbox.Topic{Name: "in", Partitions: 2}, sandbox.Topic{Name: "other", Partitions: 1}),
+		}, opts...)...)
 		b.Check(err)
 		defer func() {
 			if err := b.Sandbox.Close(); err != nil {
@@ -86,6 +87,10 @@ func (b *Bench) Connect() *cluster.Client {
 	b.clients = append(b.clients, cl)
 	return cl
 }
+
+// AtEnd calls f when the test is over, before the connections are closed. Its
+// context ends after 5 s.
+func (b *Bench) AtEnd(f func(context.Context)) { b.closers = append(b.closers, f) }
 
 // Truth is what the sandbox itself knows: records in TX_PENDING, and the open
 // transactions that hold share acknowledgements.
