@@ -113,7 +113,7 @@ func newSoakPlan(seed uint64) *soakPlan {
 	p.dialect = pick(p.Rand, wire.Dialects()...)
 	p.pending = pick(p.Rand, sandbox.PendingPersisted, sandbox.PendingPersisted, sandbox.PendingMemory)
 	p.statePartitions = int32(1 + p.IntN(4))
-	p.records = map[string]int{"in": 2 + p.IntN(12), "other": 1 + p.IntN(6)}
+	p.records = map[string]int{"in": 2 + p.IntN(40), "other": 1 + p.IntN(20)}
 	p.groups = []soakGroup{{"g", []string{"in"}}}
 	if p.chance(60) {
 		p.groups = append(p.groups, soakGroup{"h", pick(p.Rand, []string{"other"}, []string{"in"}, []string{"in", "other"})})
