@@ -61,8 +61,11 @@ func TestSoak(t *testing.T) {
 		for w := range workers {
 			t.Run(fmt.Sprint("worker ", w), func(t *testing.T) {
 				t.Parallel()
-				for i := w; i < count && !t.Failed(); i += workers {
-					soakOne(t, first+uint64(i), tally)
+				failures := 0
+				for i := w; i < count && failures < mostFailures; i += workers {
+					if !soakOne(t, first+uint64(i), tally) {
+						failures++
+					}
 				}
 			})
 		}
@@ -77,12 +80,16 @@ func TestSoak(t *testing.T) {
 	}
 }
 
+// mostFailures is how many failures of one worker are shown: they can have one
+// reason, or several.
+const mostFailures = 500
+
 // workersLeft is how many goroutines of the testing package may still be on
 // their way out.
 const workersLeft = 8
 
-// soakOne does one run.
-func soakOne(t *testing.T, seed uint64, tally *tally) {
+// soakOne does one run. It returns false when that failed.
+func soakOne(t *testing.T, seed uint64, tally *tally) bool {
 	t.Helper()
 	again := fmt.Sprintf("go test ./drain -run Soak -seed %d", seed)
 	late := time.AfterFunc(longestRun, func() {
@@ -97,13 +104,15 @@ func soakOne(t *testing.T, seed uint64, tally *tally) {
 		}
 	}()
 	plan := newSoakPlan(seed)
+	var r *soakRun
 	apptest.Run(t, plan.dialect, plan.pending, func(b *apptest.Bench) {
-		r := newSoakRun(b, plan, tally)
+		r = newSoakRun(b, plan, tally)
 		r.do()
-		if len(r.violations) > 0 {
-			b.T.Errorf("seed %d: %s\nagain: %s\n%s", seed, strings.Join(r.violations, "\n\n"), again, r.story())
-		}
 	}, plan.sandboxOptions()...)
+	if len(r.violations) > 0 {
+		t.Errorf("seed %d: %s\nagain: %s\n%s", seed, strings.Join(r.violations, "\n\n"), again, r.story())
+	}
+	return len(r.violations) == 0
 }
 
 // soakRun is a run on its way.
