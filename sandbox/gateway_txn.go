@@ -254,6 +254,8 @@ func (c *gatewayConn) handleEndTxn(r *request, req *kmsg.EndTxnRequest) error {
 			return respond(0, before.producerID, before.producerEpoch)
 		case endRefused:
 			return respond(kerr.InvalidTxnState.Code, -1, -1)
+		case endFenced:
+			return respond(kerr.ProducerFenced.Code, -1, -1)
 		case endPassed:
 		}
 	case abortOnly && req.ProducerEpoch == before.producerEpoch && req.Commit:
@@ -326,6 +328,7 @@ const (
 	endPassed  endAnswer = iota // kfake answers
 	endRetried                  // a success, once more
 	endRefused                  // INVALID_TXN_STATE
+	endFenced                   // PRODUCER_FENCED
 )
 
 // answerEnd decides on an EndTxn that found no open transaction. kfake remembers
@@ -339,8 +342,8 @@ func answerEnd(req *kmsg.EndTxnRequest, last txnState, state string) endAnswer {
 			return endRetried
 		}
 		return endRefused
-	case req.ProducerEpoch != last.producerEpoch: // fenced
-		return endPassed
+	case req.ProducerEpoch != last.producerEpoch:
+		return endFenced
 	case req.Version >= endTxnBumpsEpoch && req.Commit: // of nothing
 		return endRefused
 	case req.Version < endTxnBumpsEpoch && same:
