@@ -254,8 +254,7 @@ func copyNames(dst, src reflect.Value) {
 	for i := range dst.NumField() {
 		f := dst.Type().Field(i)
 		s := src.FieldByName(f.Name)
-		switch f.Type.Kind() {
-		case reflect.Slice, reflect.Struct, reflect.Map:
+		if k := f.Type.Kind(); k == reflect.Slice || k == reflect.Struct || k == reflect.Map {
 			continue
 		}
 		if s.IsValid() && s.Type() == f.Type && f.Name != "Version" && !strings.HasSuffix(f.Name, "Millis") {

@@ -178,7 +178,8 @@ func TestFaultFreezesBroker(t *testing.T) {
 func TestFaultsEndWithTheSandbox(t *testing.T) {
 	s := startSandbox(t)
 	for _, f := range []Fault{
-		{Kind: FaultFreezeBroker, Broker: new(int32(0))}, {Kind: FaultHangCoordinator, Coordinator: CoordinatorTransaction},
+		{Kind: FaultFreezeBroker, Broker: new(int32(0))},
+		{Kind: FaultHangCoordinator, Coordinator: CoordinatorTransaction},
 		{Kind: FaultDelayMarker},
 	} {
 		if _, err := s.InjectFault(t.Context(), f); err != nil {
@@ -231,6 +232,42 @@ func TestFaultRestartsBroker(t *testing.T) {
 		c.p.mustEnd(true)
 		c.wantPending()
 	})
+}
+
+// A connection that breaks while its EndTxn is carried out leaves nothing half
+// done, whether kfake did it or not.
+func TestConnectionBreaksDuringEndTxn(t *testing.T) {
+	for name, reaches := range map[string]bool{"kfake did it": true, "kfake did not": false} {
+		for _, commit := range []bool{true, false} {
+			t.Run(fmt.Sprintf("%s/commit %v", name, commit), func(t *testing.T) {
+				forCornerCase(t, 1, func(c *cornerCase) {
+					c.p.mustStage(c.m, e2eStage{0, 0, 4, nil})
+					conn := dialRaw(c.t, c.s, int(c.s.kafka.coordinator("t")))
+					c.s.cluster.ControlKey(int16(kmsg.EndTxn), func(kmsg.Request) (kmsg.Response, error, bool) {
+						c.s.gateway.mu.Lock()
+						defer c.s.gateway.mu.Unlock()
+						for gc := range c.s.gateway.conns {
+							if gc.client.RemoteAddr().String() == conn.LocalAddr().String() {
+								gc.abort()
+							}
+						}
+						return nil, errors.New("broken"), !reaches
+					})
+					end := kmsg.NewPtrEndTxnRequest()
+					end.Version, end.TransactionalID, end.ProducerID, end.ProducerEpoch, end.Commit = 5, "t", c.p.producerID, c.p.producerEpoch, commit
+					if err := try(conn, end); err == nil {
+						c.t.Fatal("the response came")
+					}
+					c.awaitStates(0, c.afterEnd(commit)...)
+					c.await(func() bool { return c.state().State == completed(commit) })
+					c.wantTxn(completed(commit))
+					c.p.mustEnd(commit) // again
+					c.p.mustStage(c.m, e2eStage{0, 5, 9, nil})
+					c.p.mustEnd(true)
+				})
+			})
+		}
+	}
 }
 
 // A leader that has moved goes on after the sandbox has been stopped or killed,

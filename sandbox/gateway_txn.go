@@ -1,6 +1,7 @@
 package sandbox
 
 import (
+	"errors"
 	"fmt"
 	"math"
 	"slices"
@@ -130,7 +131,9 @@ func (c *gatewayConn) handleInitProducerID(r *request, req *kmsg.InitProducerIDR
 	}
 	timeout := req.TransactionTimeoutMillis
 	req.TransactionTimeoutMillis = longest
-	return c.exchange(r, req, appendRequest(nil, r, req), func(resp kmsg.Response) error {
+	answered := false
+	err = c.exchange(r, req, appendRequest(nil, r, req), func(resp kmsg.Response) error {
+		answered = true
 		init := resp.(*kmsg.InitProducerIDResponse)
 		if init.ErrorCode != 0 {
 			if open {
@@ -159,6 +162,10 @@ func (c *gatewayConn) handleInitProducerID(r *request, req *kmsg.InitProducerIDR
 		}
 		return c.respond(r, init)
 	})
+	if open && !answered {
+		return errors.Join(err, c.g.finishDecided(id))
+	}
+	return err
 }
 
 func refusedInit(req *kmsg.InitProducerIDRequest, code int16) *kmsg.InitProducerIDResponse {
@@ -285,7 +292,9 @@ func (c *gatewayConn) handleEndTxn(r *request, req *kmsg.EndTxnRequest) error {
 		over(req.ProducerID, req.ProducerEpoch)()
 		return respond(0, -1, -1)
 	}
-	return c.exchange(r, req, r.frame, func(resp kmsg.Response) error {
+	answered := false
+	err = c.exchange(r, req, r.frame, func(resp kmsg.Response) error {
+		answered = true
 		end := resp.(*kmsg.EndTxnResponse)
 		t := endedTxn{
 			transactionalID: id, producerID: req.ProducerID, markerEpoch: next, commit: req.Commit,
@@ -307,6 +316,10 @@ func (c *gatewayConn) handleEndTxn(r *request, req *kmsg.EndTxnRequest) error {
 		}
 		return c.respond(r, end)
 	})
+	if open && !answered {
+		return errors.Join(err, c.g.finishDecided(id))
+	}
+	return err
 }
 
 // endWhilePrepared returns the code for an EndTxn while markers of the last

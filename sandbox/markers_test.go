@@ -9,32 +9,8 @@ import (
 	"github.com/twmb/franz-go/pkg/kerr"
 )
 
-// forDialects runs f with a sandbox of each dialect.
-func forDialects(t *testing.T, partitions int32, f func(*shareE2E), opts ...Option) {
-	t.Helper()
-	for _, d := range bothDialects {
-		t.Run(d, func(t *testing.T) {
-			f(startShareE2E(t, d, partitions, opts...))
-		})
-	}
-}
-
 // afterAbort is the state of staged records after an abort, in words.
 func (e *shareE2E) afterAbort() string { return e.dialect.AfterAbort.String() }
-
-// twoOfOneLeader returns two partitions that one broker leads.
-func (e *shareE2E) twoOfOneLeader() (a, b int32) {
-	e.t.Helper()
-	for a := range e.topic.partitions {
-		for b := a + 1; b < e.topic.partitions; b++ {
-			if e.leader(a) == e.leader(b) {
-				return a, b
-			}
-		}
-	}
-	e.t.Fatal("no broker leads two partitions")
-	return 0, 0
-}
 
 // Two epochs of one producer, where the marker of the first transaction is late:
 // each marker resolves what its own epoch staged.
