@@ -57,7 +57,7 @@ func mayImport() map[string][]string {
 		"internal/wiretap":    nil,
 		// These have tests only, or stand apart.
 		"internal/archtest": nil,
-		"bench":             append([]string{"ctp", "inspect", "internal/bigcluster", "sandbox"}, client...),
+		"bench":             append([]string{"ctp", "inspect", "internal/bigcluster", "internal/kafkatest", "sandbox"}, client...),
 		"docs/gen":          {"commands", "completions"},
 		"examples/gen":      nil,
 	}
@@ -84,7 +84,7 @@ func usedBy() map[string][]string {
 		"github.com/twmb/franz-go/pkg/kerr":     {"bench", "internal/bigcluster", "internal/demo", "internal/kafkatest", "cluster", "commands", "ctp", "drain", "feature", "inspect", "sandbox", "share", "txn", "verify"},
 		"github.com/twmb/franz-go/pkg/kbin":     {"cluster", "internal/bigcluster", "internal/wiretap", "sandbox", "wire"},
 		"github.com/twmb/franz-go/pkg/sasl":     {"cluster", "internal/kafkatest"},
-		"github.com/twmb/franz-go/pkg/kversion": {"cluster", "feature", "internal/fakekafka", "sandbox"},
+		"github.com/twmb/franz-go/pkg/kversion": {"bench", "cluster", "feature", "internal/fakekafka", "sandbox"},
 	}
 }
 
@@ -98,7 +98,7 @@ func mayUse() map[string][]string {
 		"os.Stdout":     process,
 		"os.Stderr":     process,
 		"os.Args":       process,
-		"kgo.NewClient": {"bench/main.go", "cluster/connect.go", "internal/fakekafka/cluster.go", "internal/kafkatest/cluster.go", "sandbox/backend_client.go"},
+		"kgo.NewClient": {"bench/main.go", "bench/txn.go", "cluster/connect.go", "internal/fakekafka/cluster.go", "internal/kafkatest/cluster.go", "sandbox/backend_client.go"},
 	}
 }
 

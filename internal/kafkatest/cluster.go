@@ -64,6 +64,18 @@ func Start(tb testing.TB, cfg Config) *Cluster {
 	return c
 }
 
+// Run starts a cluster for a program that is no test. The caller calls end in the
+// end. It fails where Kafka is not [Available].
+func Run(ctx context.Context, cfg Config) (c *Cluster, end func() error, err error) {
+	if err := Available(); err != nil {
+		return nil, nil, err
+	}
+	if c, err = start(ctx, cfg); err != nil {
+		return nil, nil, err
+	}
+	return c, func() error { return c.end(context.Background()) }, nil
+}
+
 // sharedClusters are the clusters that tests of this process share. They are
 // state of the package because tests of one process have no other thing in
 // common.
