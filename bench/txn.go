@@ -112,7 +112,7 @@ func inspectTxn(ctx context.Context, bin string, k *kafkatest.Cluster) error {
 func toolList(ctx context.Context, k *kafkatest.Cluster) error {
 	out, err := k.Tool(ctx, kafkatest.TransactionTool, "list")
 	if n := strings.Count(out, "Ongoing"); err == nil && n != openTxns {
-		return fmt.Errorf("Kafka's tool lists %d transactions, want %d", n, openTxns)
+		return fmt.Errorf("the tool of Kafka lists %d transactions, want %d", n, openTxns)
 	}
 	return err
 }
@@ -120,7 +120,7 @@ func toolList(ctx context.Context, k *kafkatest.Cluster) error {
 func toolDescribe(ctx context.Context, k *kafkatest.Cluster, id string) error {
 	out, err := k.Tool(ctx, kafkatest.TransactionTool, "describe", "--transactional-id", id)
 	if err == nil && !strings.Contains(out, "Ongoing") {
-		return fmt.Errorf("Kafka's tool says of %s: %s", id, out)
+		return fmt.Errorf("the tool of Kafka says of %s: %s", id, out)
 	}
 	return err
 }
