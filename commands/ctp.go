@@ -51,6 +51,10 @@ On a released Kafka, which does not implement the KIP, --guarantee at-least-once
 works: the batch is produced in a transaction and acknowledged after its commit.
 If ctp dies, or a lock expires, between the two, that batch is produced again.
 
+To rehearse what is done about records that hang, --hold-before-commit keeps
+each transaction open once its records are staged; 'kshare inspect pending'
+shows them.
+
 Without --until-empty or --max-records it runs until it is stopped. Then the
 open transaction is aborted and everything that was acquired is given back.`,
 		Example: `  kshare ctp -b localhost:9092 --from orders --to shipped
@@ -79,6 +83,7 @@ open transaction is aborted and everything that was acquired is given back.`,
 	fs.BoolVar(&opts.UntilEmpty, "until-empty", false, "stop when the group has nothing left of the source topic")
 	fs.IntVar(&opts.Workers, "workers", 1, "`number` of members that work at once")
 	fs.DurationVar(&opts.TxnTimeout, "txn-timeout", txn.DefaultTimeout, "transaction timeout, a `duration`")
+	fs.DurationVar(&opts.HoldBeforeCommit, "hold-before-commit", 0, "rehearse: hold each transaction for `duration` when its records are staged")
 	fs.StringVar(&opts.AutoOffsetReset, "auto-offset-reset", "", "set `where` the group starts if it is new: earliest, latest or by_duration:PT1H")
 	fs.StringVar(&opts.IsolationLevel, "isolation-level", "", "set `what` the group reads: read_committed or read_uncommitted")
 	opts.connection.addTo(fs)
@@ -113,6 +118,9 @@ func (o *ctpOptions) check(changed func(string) bool, topics, loads []string) er
 	case o.AutoOffsetReset != "" && !isOffsetReset(o.AutoOffsetReset):
 		return usagef("--auto-offset-reset %q: want earliest, latest, or by_duration: and an ISO 8601 duration such as by_duration:PT1H30M", o.AutoOffsetReset)
 	}
+	if err := o.checkHold(changed); err != nil {
+		return err
+	}
 	for _, t := range []struct{ flag, name string }{{"--from", o.From}, {"--to", o.To}} {
 		if err := checkTopicName(t.flag, t.name, t.name); err != nil {
 			return err
@@ -129,6 +137,22 @@ func (o *ctpOptions) check(changed func(string) bool, topics, loads []string) er
 		o.Transform = transform
 	}
 	return o.checkSandbox(changed, topics, loads)
+}
+
+func (o *ctpOptions) checkHold(changed func(string) bool) error {
+	const flag = "hold-before-commit"
+	switch limit := ctp.HoldLimit(o.TxnTimeout); {
+	case !changed(flag):
+		return nil
+	case o.HoldBeforeCommit <= 0:
+		return usagef("--%s %s: want a positive duration", flag, o.HoldBeforeCommit)
+	case o.Guarantee != ctp.ExactlyOnce:
+		return usagef("--%s holds what is staged, and --guarantee %s stages nothing", flag, o.Guarantee)
+	case o.HoldBeforeCommit >= limit:
+		return hintf(usagef("--%s %s: want less than %s, after which a transaction with --txn-timeout %s is not committed", flag, o.HoldBeforeCommit, limit, o.TxnTimeout),
+			"choose a longer --txn-timeout")
+	}
+	return nil
 }
 
 // isOffsetReset holds for the values of share.auto.offset.reset. A broker may
@@ -206,6 +230,10 @@ func runCtp(ctx context.Context, d *Deps, opts ctpOptions) (res *ctp.Result, err
 	}
 	defer cl.Close()
 	opts.Warn = func(err error) { d.Warn(err.Error()) }
+	opts.Holding = func(h ctp.Hold) {
+		d.Notice(fmt.Sprintf("holding transaction %q (producer %d, epoch %d) until %s; %d records are staged in it",
+			h.TransactionalID, h.ProducerID, h.ProducerEpoch, h.Until.UTC().Format(time.RFC3339), h.Records))
+	}
 	opts.Counts = new(ctp.Counts)
 	stop := d.showCtpProgress(ctx, &opts)
 	res, err = ctp.Run(ctx, cl, opts.Options)

@@ -23,6 +23,9 @@ type Deps struct {
 	StdoutTTY bool
 	StderrTTY bool
 	Width     int // columns of the terminal behind Out, 0 if unknown
+	// Size returns the size of the terminal behind Out as it is now, 0 for what is
+	// not known. nil knows nothing but Width.
+	Size func() (width, height int)
 
 	Getenv func(string) string
 	Now    func() time.Time
@@ -45,16 +48,21 @@ func (e *SignalError) Error() string { return e.Signal.String() }
 
 // System returns the dependencies of a real process.
 func System() Deps {
-	width, _, err := term.GetSize(int(os.Stdout.Fd()))
-	if err != nil {
-		width = 0
+	size := func() (width, height int) {
+		width, height, err := term.GetSize(int(os.Stdout.Fd()))
+		if err != nil {
+			return 0, 0
+		}
+		return width, height
 	}
+	width, _ := size()
 	return Deps{
 		In: os.Stdin, Out: os.Stdout, ErrOut: os.Stderr,
 		StdinTTY:  term.IsTerminal(int(os.Stdin.Fd())),
 		StdoutTTY: term.IsTerminal(int(os.Stdout.Fd())),
 		StderrTTY: term.IsTerminal(int(os.Stderr.Fd())),
 		Width:     width,
+		Size:      size,
 		Getenv:    os.Getenv,
 		Now:       time.Now,
 		Notify:    notify,

@@ -74,6 +74,7 @@ the kind "error".`,
 	root.SetHelpCommand(newHelpCmd(root))
 	root.AddCommand(
 		newFeatureCmd(d),
+		newInspectCmd(d),
 		newCtpCmd(d, runCtp),
 		newSandboxCmd(d),
 		newDemoCmd(d, runDemo),

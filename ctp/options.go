@@ -63,6 +63,15 @@ type Options struct {
 	// before it is joined: "read_committed" or "read_uncommitted".
 	IsolationLevel string
 
+	// HoldBeforeCommit holds each transaction open for so long when its records
+	// are staged, before it is committed: to rehearse what is done about records
+	// that hang. It has to be shorter than [HoldLimit] of TxnTimeout, and needs
+	// ExactlyOnce, which alone stages. 0 does not hold.
+	HoldBeforeCommit time.Duration
+	// Holding is told of each transaction that is held. nil drops that. It may be
+	// called from several goroutines.
+	Holding func(Hold)
+
 	Guarantee Guarantee // "" is ExactlyOnce
 	Transform Transform // nil copies each record as it is
 	OnError   OnError   // "" is Fail
@@ -139,14 +148,35 @@ func (o *Options) setDefaults() error {
 	if o.TxnTimeout == 0 {
 		o.TxnTimeout = txn.DefaultTimeout
 	}
+	if err := o.checkHold(); err != nil {
+		return err
+	}
 	if o.Warn == nil {
 		o.Warn = func(error) {}
+	}
+	if o.Holding == nil {
+		o.Holding = func(Hold) {}
 	}
 	if o.Counts == nil {
 		o.Counts = new(Counts)
 	}
 	if o.Now == nil {
 		o.Now = time.Now
+	}
+	return nil
+}
+
+func (o *Options) checkHold() error {
+	const option = "--hold-before-commit"
+	switch limit := HoldLimit(o.TxnTimeout); {
+	case o.HoldBeforeCommit < 0:
+		return &OptionError{option, fmt.Sprintf("is %s, has to be positive", o.HoldBeforeCommit)}
+	case o.HoldBeforeCommit == 0:
+		return nil
+	case o.Guarantee != ExactlyOnce:
+		return &OptionError{option, fmt.Sprintf("holds what is staged, and %s stages nothing", o.Guarantee)}
+	case o.HoldBeforeCommit >= limit:
+		return &OptionError{option, fmt.Sprintf("is %s, has to be below %s: a transaction with a timeout of %s is not committed after that", o.HoldBeforeCommit, limit, o.TxnTimeout)}
 	}
 	return nil
 }

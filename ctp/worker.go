@@ -419,9 +419,16 @@ func (w *worker) transaction(ctx context.Context, b *share.Batch) (*decisions, e
 	if err := work(ctx, b, d); err != nil {
 		return d, err
 	}
+	guard := txn.Guard{LockDeadline: b.LockDeadline(), LockDuration: b.LockDuration()}
+	if w.opts.HoldBeforeCommit > 0 {
+		if err := w.hold(ctx, b, guard); err != nil {
+			return d, err
+		}
+		guard = txn.Guard{} // Commit adds the transaction's own deadline
+	}
 	cctx, cancel := context.WithTimeout(w.final, commitTimeout)
 	defer cancel()
-	return d, w.session.Commit(cctx, txn.Guard{LockDeadline: b.LockDeadline(), LockDuration: b.LockDuration()})
+	return d, w.session.Commit(cctx, guard)
 }
 
 // copyAndStage produces every record as it is. How each will be acknowledged is

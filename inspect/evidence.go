@@ -3,6 +3,7 @@ package inspect
 import (
 	"fmt"
 	"math"
+	"slices"
 	"strings"
 	"time"
 
@@ -29,6 +30,8 @@ const (
 	SourceShareGroupState      Source = "ReadShareGroupState"
 	SourceStateTopic           Source = stateTopic
 	SourceDescribeProducers    Source = "DescribeProducers"
+	SourceDescribeConfigs      Source = "DescribeConfigs"
+	SourceListOffsets          Source = "ListOffsets"
 )
 
 // Evidence is what the sources said. A list that is empty proves nothing by
@@ -60,8 +63,11 @@ type Evidence struct {
 	Persists bool
 	// StatesRead is the number of share-partitions whose state was read.
 	StatesRead int
-	Topics     map[[16]byte]string // names of the topics that exist, by topic ID
-	Gaps       []Gap               // what could not be seen, in the order of discovery
+	// Topics names the topics that exist, by topic ID; "" where one of States has
+	// a topic whose name this principal may not see. Nil when the topics could not
+	// be described, so that no topic is known not to exist.
+	Topics map[[16]byte]string
+	Gaps   []Gap // what could not be seen, in the order of discovery
 }
 
 // Transaction is a transaction as its coordinator tells of it
@@ -138,9 +144,31 @@ type Group struct {
 	State       string   // Empty, Stable, Dead; "": not told
 	Coordinator int32    // node ID; -1: not known
 	Members     []string // member IDs, sorted; nil: not told
+	// Detail is what else its coordinator tells of it; nil: not told.
+	Detail *GroupDetail
 	// Partitions are the share-partitions that have state, sorted by topic and
 	// partition.
 	Partitions []SharePartition
+}
+
+// GroupDetail is what a group coordinator tells of the members of a share group
+// (ShareGroupDescribe v1).
+type GroupDetail struct {
+	GroupEpoch      int32    // raised by each change of members or subscriptions
+	AssignmentEpoch int32    // the group epoch that the assignment was made for
+	Assignor        string   // simple, in all releases so far
+	Members         []Member // sorted by member ID
+}
+
+// Member is a member of a share group.
+type Member struct {
+	MemberID    string
+	ClientID    string
+	ClientHost  string
+	RackID      string // "": it named none
+	MemberEpoch int32
+	Topics      []string          // subscribed, sorted
+	Assignment  []TopicPartitions // sorted by topic
 }
 
 // SharePartition is one share-partition as its group coordinator tells of it.
@@ -154,6 +182,8 @@ type SharePartition struct {
 	// acquired and TX_PENDING ones alike. -1: not told. 0 proves that nothing is
 	// pending.
 	Lag int64
+	// Failed: its coordinator could not tell of it, and a gap says why.
+	Failed bool
 	// UnmovedSince is since when earlier evidence saw the same start offset with
 	// a lag; zero: there was none.
 	UnmovedSince time.Time
@@ -168,11 +198,38 @@ type ShareState struct {
 	StateEpoch     int32
 	LeaderEpoch    int32
 	StartOffset    int64
-	Batches        []wire.StateBatch // sorted by offset, all states
+	// DeliveryCompleteCount is how many records from the start offset on are done;
+	// nil: not told (only ReadShareGroupStateSummary v1 tells, Kafka 4.2).
+	DeliveryCompleteCount *int32
+	Batches               []wire.StateBatch // sorted by offset, all states
 	// Written is when the record that staged the pending ones was written, by the
-	// broker's clock; zero: not known (only the topic tells).
+	// broker's clock, the first one where there are several; zero: not known (only
+	// the topic tells).
 	Written time.Time
+	// Staged is that of each owner by itself, sorted by producer ID and epoch.
+	Staged  []StagedSince
 	Sources []Source // that agree, in the order of reading
+}
+
+// WrittenBy returns since when an owner has records pending in the
+// share-partition, by the broker's clock; zero: not known.
+func (s ShareState) WrittenBy(owner wire.StagedOwner) time.Time {
+	if i := slices.IndexFunc(s.Staged, func(o StagedSince) bool { return o.owns(owner) }); i >= 0 {
+		return s.Staged[i].Since
+	}
+	return time.Time{}
+}
+
+// StagedSince is when the record was written that staged the first of the records
+// which an owner has pending in a share-partition.
+type StagedSince struct {
+	ProducerID    int64 // -1: the owner could not be decoded
+	ProducerEpoch int16
+	Since         time.Time
+}
+
+func (s StagedSince) owns(o wire.StagedOwner) bool {
+	return s.ProducerID == o.ProducerID && s.ProducerEpoch == o.ProducerEpoch
 }
 
 // A Gap is something that could not be seen, and makes a report unknown.

@@ -52,6 +52,8 @@ type PendingReport struct {
 	TwoPhase     int            `json:"two_phase_rows"` // rows that never time out
 	Stuck        int            `json:"stuck_rows"`
 	Gaps         []Gap          `json:"gaps"`
+	// Warnings are sentences about what is not as it should be and hides nothing.
+	Warnings []string `json:"-"`
 }
 
 // PendingRow is a range of records of one share-partition with one owner, or
@@ -85,8 +87,12 @@ type PendingRow struct {
 	TimeoutMS        *int32     `json:"timeout_ms"`
 	Deadline         *time.Time `json:"deadline"` // nil also when it never ends by itself
 	TwoPhase         bool       `json:"two_phase"`
-	// Stuck: the end is decided and the markers have not come for longer than
-	// [StuckAfter].
+	// GroupMembers is how many members the group has now. Which of them staged
+	// the records, nobody knows: the state does not keep it.
+	GroupMembers *int `json:"group_members"`
+	// Stuck: it should have ended for longer than [StuckAfter]. The end is decided
+	// and the markers have not come, or its timeout has passed and its coordinator
+	// does nothing about it.
 	Stuck bool `json:"stuck"`
 
 	StatePartition  int32 `json:"state_partition"`
@@ -96,8 +102,9 @@ type PendingRow struct {
 	Evidence []string `json:"evidence"` // sentences, the weightiest first
 	Advice   string   `json:"advice"`   // what resolves it, a sentence
 	// Command is the kshare command that resolves it, as arguments after
-	// "kshare"; nil when there is none to give.
-	Command []string `json:"command"`
+	// "kshare"; nil when there is none to give. It is not in JSON: how to reach
+	// the cluster is not known here.
+	Command []string `json:"-"`
 }
 
 // Candidates are the share-partitions whose state is kept in one partition of
@@ -120,8 +127,8 @@ type CandidateShare struct {
 // MaxCandidates bounds how many candidates are named for one state partition.
 const MaxCandidates = 20
 
-// StuckAfter is how long a transaction may be in a Prepare state before it is
-// called stuck.
+// StuckAfter is how long a transaction may be in a Prepare state, or over its
+// deadline, before it is called stuck.
 const StuckAfter = time.Minute
 
 // GroupSummary sums up the rows of one group. Rows that name no group are in

@@ -53,6 +53,7 @@ func mayImport() map[string][]string {
 		// Of tests.
 		"internal/fakekafka": nil,
 		"internal/kafkatest": nil,
+		"internal/wiretap":   nil,
 		// These have tests only, or stand apart.
 		"internal/archtest": nil,
 		"bench":             append([]string{"ctp", "sandbox"}, client...),
@@ -79,9 +80,9 @@ func usedBy() map[string][]string {
 		"github.com/prometheus":                 nil, // tests only: see internal/promtext
 		"github.com/twmb/franz-go/pkg/kadm":     {"cluster", "commands", "ctp", "drain", "feature", "inspect", "sandbox", "share", "txn", "verify"},
 		"github.com/twmb/franz-go/pkg/kgo":      {"bench", "internal/demo", "internal/fakekafka", "internal/kafkatest", "cluster", "ctp", "drain", "feature", "inspect", "sandbox", "share", "txn", "verify"},
-		"github.com/twmb/franz-go/pkg/kmsg":     {"bench", "internal/demo", "internal/fakekafka", "internal/kafkatest", "cluster", "ctp", "drain", "feature", "inspect", "sandbox", "share", "txn", "verify", "wire"},
+		"github.com/twmb/franz-go/pkg/kmsg":     {"bench", "internal/demo", "internal/fakekafka", "internal/kafkatest", "internal/wiretap", "cluster", "ctp", "drain", "feature", "inspect", "sandbox", "share", "txn", "verify", "wire"},
 		"github.com/twmb/franz-go/pkg/kerr":     {"bench", "internal/demo", "internal/kafkatest", "cluster", "commands", "ctp", "drain", "feature", "inspect", "sandbox", "share", "txn", "verify"},
-		"github.com/twmb/franz-go/pkg/kbin":     {"cluster", "sandbox", "wire"},
+		"github.com/twmb/franz-go/pkg/kbin":     {"cluster", "internal/wiretap", "sandbox", "wire"},
 		"github.com/twmb/franz-go/pkg/sasl":     {"cluster", "internal/kafkatest"},
 		"github.com/twmb/franz-go/pkg/kversion": {"cluster", "feature", "internal/fakekafka", "sandbox"},
 	}
