@@ -179,7 +179,7 @@ func alertRules() []alertRule {
 				case !ok:
 					return b.missing(idLate)
 				case n > 0:
-					return AlertFiring, count(n, "partitions")
+					return AlertFiring, metricCount(n, "partitions")
 				}
 				return AlertOK, ""
 			},
@@ -300,7 +300,7 @@ func (b brokerHistory) lasts(id string, limit float64, what string) (AlertState,
 	case last <= limit:
 		return AlertOK, ""
 	case b.once():
-		return AlertWatch, count(last, what) + " now"
+		return AlertWatch, metricCount(last, what) + " now"
 	}
 	for i := range b.looks {
 		v, ok := b.at(i, id, "")
@@ -311,7 +311,7 @@ func (b brokerHistory) lasts(id string, limit float64, what string) (AlertState,
 			return AlertOK, ""
 		}
 	}
-	return AlertFiring, fmt.Sprintf("%s, all the time for %s", count(last, what), b.window())
+	return AlertFiring, fmt.Sprintf("%s, all the time for %s", metricCount(last, what), b.window())
 }
 
 func judgeStuck(b brokerHistory) (AlertState, string) {
@@ -339,9 +339,9 @@ func judgeExpired(b brokerHistory) (AlertState, string) {
 	case !ok || !b.once() && !both:
 		return b.missing(idExpired)
 	case b.once() && n > 0:
-		return AlertFiring, count(n, "records since the broker started")
+		return AlertFiring, metricCount(n, "records since the broker started")
 	case rose > 0:
-		return AlertFiring, count(rose, "records in ") + b.window()
+		return AlertFiring, metricCount(rose, "records in ") + b.window()
 	}
 	return AlertOK, ""
 }
@@ -358,7 +358,7 @@ func judgeErrors(b brokerHistory) (AlertState, string) {
 	}
 	if b.once() {
 		if n > 0 {
-			return AlertWatch, count(n, "errors since the broker started")
+			return AlertWatch, metricCount(n, "errors since the broker started")
 		}
 		return AlertOK, ""
 	}
@@ -370,7 +370,7 @@ func judgeErrors(b brokerHistory) (AlertState, string) {
 		before = 0 // it began anew
 	}
 	if n > before {
-		return AlertFiring, count(n-before, "errors in ") + b.window()
+		return AlertFiring, metricCount(n-before, "errors in ") + b.window()
 	}
 	return AlertOK, ""
 }
@@ -399,7 +399,7 @@ func judgeTimeouts(b brokerHistory) (AlertState, string) {
 			return b.withoutPartitions(len(b.looks)-1, idTimeoutsS)
 		}
 		if perMinute := 60 * rate; perMinute >= 1 {
-			return AlertFiring, count(perMinute, "records a minute")
+			return AlertFiring, metricCount(perMinute, "records a minute")
 		}
 		return AlertOK, ""
 	}
@@ -420,7 +420,7 @@ func judgeTimeouts(b brokerHistory) (AlertState, string) {
 		before = v
 	}
 	if rose > 0 {
-		return AlertFiring, count(rose, "records in ") + b.window()
+		return AlertFiring, metricCount(rose, "records in ") + b.window()
 	}
 	return AlertOK, ""
 }
@@ -433,8 +433,8 @@ func (b brokerHistory) withoutPartitions(look int, id string) (AlertState, strin
 	return b.missing(id)
 }
 
-// count is a number and what it is of.
-func count(n float64, what string) string {
+// metricCount is a number and what it is of.
+func metricCount(n float64, what string) string {
 	digits := 0
 	if n != math.Trunc(n) {
 		digits = 1

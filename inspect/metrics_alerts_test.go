@@ -9,19 +9,19 @@ import (
 	"time"
 )
 
-// lookAt is what one broker says at one time: metrics by ID, a split behind a
+// brokerLook is what one broker says at one time: metrics by ID, a split behind a
 // space. A nil map is a broker that is silent.
-type lookAt map[string]float64
+type brokerLook map[string]float64
 
 // looksOf makes looks at brokers "b0", "b1", ... of one endpoint, 15 s apart.
-func looksOf(t *testing.T, index *metricIndex, brokers ...[]lookAt) (names [][]string, history []metricsLook) {
+func looksOf(t *testing.T, index *metricIndex, brokers ...[]brokerLook) (names [][]string, history []metricsLook) {
 	t.Helper()
 	for i := range brokers[0] {
 		l := metricsLook{time: metricsTime.Add(time.Duration(i) * 15 * time.Second)}
 		for b, looks := range brokers {
 			a := endpointAnswer{values: make(map[seriesKey]metricValue)}
 			if looks[i] == nil {
-				a = endpointAnswer{err: errSilent}
+				a = endpointAnswer{err: errEndpointSilent}
 			}
 			for id, v := range looks[i] {
 				id, split, _ := strings.Cut(id, " ")
@@ -55,14 +55,14 @@ func TestAlerts(t *testing.T) {
 		bad      = idErrors + " INVALID_TXN_STATE"
 		none     = idErrors + " NONE"
 	)
-	of := func(id string, values ...float64) []lookAt {
-		var out []lookAt
+	of := func(id string, values ...float64) []brokerLook {
+		var out []brokerLook
 		for _, v := range values {
-			out = append(out, lookAt{id: v})
+			out = append(out, brokerLook{id: v})
 		}
 		return out
 	}
-	and := func(looks []lookAt, id string, values ...float64) []lookAt {
+	and := func(looks []brokerLook, id string, values ...float64) []brokerLook {
 		for i, v := range values {
 			looks[i][id] = v
 		}
@@ -70,7 +70,7 @@ func TestAlerts(t *testing.T) {
 	}
 	for _, c := range []struct {
 		alert  string
-		looks  []lookAt
+		looks  []brokerLook
 		state  AlertState
 		reason string // "" is not looked at where the state is ok
 	}{
@@ -79,11 +79,11 @@ func TestAlerts(t *testing.T) {
 		{pending, of(idPending, 3, 1, 2), AlertFiring, "2 records in TX_PENDING, all the time for 30s"},
 		{pending, of(idPending, 3, 0, 2), AlertOK, ""},
 		{pending, of(idPending, 3, 3, 0), AlertOK, ""},
-		{pending, []lookAt{{}}, AlertUnknown, "no TxnPendingRecordsCount"},
-		{pending, []lookAt{nil}, AlertUnknown, "no answer within 5s"},
-		{pending, []lookAt{{idPending: 3}, nil}, AlertUnknown, "no answer within 5s"},
-		{pending, []lookAt{nil, {idPending: 3}}, AlertUnknown, "no TxnPendingRecordsCount in look 1"},
-		{pending, []lookAt{nil, {idPending: 0}}, AlertOK, ""}, // none now, whatever was before
+		{pending, []brokerLook{{}}, AlertUnknown, "no TxnPendingRecordsCount"},
+		{pending, []brokerLook{nil}, AlertUnknown, "no answer within 5s"},
+		{pending, []brokerLook{{idPending: 3}, nil}, AlertUnknown, "no answer within 5s"},
+		{pending, []brokerLook{nil, {idPending: 3}}, AlertUnknown, "no TxnPendingRecordsCount in look 1"},
+		{pending, []brokerLook{nil, {idPending: 0}}, AlertOK, ""}, // none now, whatever was before
 
 		{stuck, of(idPending, 3), AlertWatch, "3 records in TX_PENDING now"},
 		{stuck, of(idPending, 0), AlertOK, ""},
@@ -91,27 +91,27 @@ func TestAlerts(t *testing.T) {
 		{stuck, and(of(idPending, 3, 3), idStages, 7, 8), AlertOK, ""},
 		{stuck, and(of(idPending, 3, 0), idStages, 7, 7), AlertOK, ""},
 		{stuck, and(of(idPending, 3, 3), idStages, 7), AlertUnknown, "no TxnShareAcknowledgeRequestLatencyMs/Count"},
-		{stuck, []lookAt{{idStages: 7}}, AlertUnknown, "no TxnPendingRecordsCount"},
+		{stuck, []brokerLook{{idStages: 7}}, AlertUnknown, "no TxnPendingRecordsCount"},
 
 		{expired, of(idExpired, 0), AlertOK, ""},
 		{expired, of(idExpired, 2), AlertFiring, "2 records since the broker started"},
 		{expired, of(idExpired, 2, 2), AlertOK, ""}, // nothing new
 		{expired, of(idExpired, 2, 5), AlertFiring, "3 records in 15s"},
 		{expired, of(idExpired, 9, 1), AlertFiring, "1 records in 15s"}, // a new life
-		{expired, []lookAt{{}}, AlertUnknown, "no TxnPendingLockExpiredCount/Count"},
-		{expired, []lookAt{{}, {idExpired: 1}}, AlertUnknown, "no TxnPendingLockExpiredCount/Count"},
+		{expired, []brokerLook{{}}, AlertUnknown, "no TxnPendingLockExpiredCount/Count"},
+		{expired, []brokerLook{{}, {idExpired: 1}}, AlertUnknown, "no TxnPendingLockExpiredCount/Count"},
 
 		{failures, of(none, 9), AlertOK, ""},
 		{failures, and(of(none, 9), bad, 2), AlertWatch, "2 errors since the broker started"},
 		{failures, and(of(none, 9, 9), bad, 2, 2), AlertOK, ""},
 		{failures, and(of(none, 9, 9), bad, 2, 5), AlertFiring, "3 errors in 15s"},
-		{failures, []lookAt{{none: 9}, {none: 9, bad: 1}}, AlertFiring, "1 errors in 15s"}, // the first of its code
-		{failures, and(of(none, 9, 1), bad, 5, 1), AlertFiring, "1 errors in 15s"},         // a new life
-		{failures, of(idStages, 0), AlertOK, ""},                                           // no request yet
+		{failures, []brokerLook{{none: 9}, {none: 9, bad: 1}}, AlertFiring, "1 errors in 15s"}, // the first of its code
+		{failures, and(of(none, 9, 1), bad, 5, 1), AlertFiring, "1 errors in 15s"},             // a new life
+		{failures, of(idStages, 0), AlertOK, ""},                                               // no request yet
 		{failures, of(idStages, 4), AlertUnknown, "no ErrorsPerSec/Count"},
-		{failures, []lookAt{{}}, AlertUnknown, "no ErrorsPerSec/Count"},
-		{failures, []lookAt{{idStages: 0}, {idStages: 1, bad: 1}}, AlertFiring, "1 errors in 15s"},
-		{failures, []lookAt{{idStages: 4}, {idStages: 5, bad: 1}}, AlertUnknown, "no ErrorsPerSec/Count in look 1"},
+		{failures, []brokerLook{{}}, AlertUnknown, "no ErrorsPerSec/Count"},
+		{failures, []brokerLook{{idStages: 0}, {idStages: 1, bad: 1}}, AlertFiring, "1 errors in 15s"},
+		{failures, []brokerLook{{idStages: 4}, {idStages: 5, bad: 1}}, AlertUnknown, "no ErrorsPerSec/Count in look 1"},
 
 		{slow, of(idStageTime, 1000), AlertOK, ""},
 		{slow, of(idStageTime, 1000.5), AlertWatch, "1000.5 ms now"},
@@ -123,18 +123,18 @@ func TestAlerts(t *testing.T) {
 		{timeouts, of(idTimeoutsS, 0.5), AlertFiring, "30 records a minute"},
 		{timeouts, of(idSessions, 0), AlertOK, ""}, // nothing is loaded
 		{timeouts, of(idSessions, 1), AlertUnknown, "no AcquisitionLockTimeoutPerSec/OneMinuteRate"},
-		{timeouts, []lookAt{{}}, AlertUnknown, "no AcquisitionLockTimeoutPerSec/OneMinuteRate"},
+		{timeouts, []brokerLook{{}}, AlertUnknown, "no AcquisitionLockTimeoutPerSec/OneMinuteRate"},
 		{timeouts, of(idTimeouts, 4, 4), AlertOK, ""},
 		{timeouts, of(idTimeouts, 4, 9), AlertFiring, "5 records in 15s"},
 		{timeouts, of(idTimeouts, 9, 4), AlertOK, ""}, // share-partitions are loaded no more
-		{timeouts, []lookAt{{idSessions: 0}, {idTimeouts: 2}}, AlertFiring, "2 records in 15s"},
-		{timeouts, []lookAt{{idTimeouts: 2}, {idSessions: 0}}, AlertOK, ""},
-		{timeouts, []lookAt{{idTimeouts: 2}, {}}, AlertUnknown, "no AcquisitionLockTimeoutPerSec/Count"},
+		{timeouts, []brokerLook{{idSessions: 0}, {idTimeouts: 2}}, AlertFiring, "2 records in 15s"},
+		{timeouts, []brokerLook{{idTimeouts: 2}, {idSessions: 0}}, AlertOK, ""},
+		{timeouts, []brokerLook{{idTimeouts: 2}, {}}, AlertUnknown, "no AcquisitionLockTimeoutPerSec/Count"},
 
 		{late, of(idLate, 0), AlertOK, ""},
 		{late, of(idLate, 2), AlertFiring, "2 partitions"},
 		{late, of(idLate, 2, 0), AlertOK, ""},
-		{late, []lookAt{{}}, AlertUnknown, "no PartitionsWithLateTransactionsCount"},
+		{late, []brokerLook{{}}, AlertUnknown, "no PartitionsWithLateTransactionsCount"},
 	} {
 		index := newMetricIndex(Metrics())
 		brokers, history := looksOf(t, index, c.looks)
@@ -159,21 +159,21 @@ func TestAlerts(t *testing.T) {
 // The worst broker decides: one that fires, then one that may, then one of which
 // nothing is known.
 func TestAlertsOfManyBrokers(t *testing.T) {
-	n := func(v float64) []lookAt { return []lookAt{{idPending: v, idExpired: v}} }
+	n := func(v float64) []brokerLook { return []brokerLook{{idPending: v, idExpired: v}} }
 	index := newMetricIndex(Metrics())
 	for _, c := range []struct {
-		brokers [][]lookAt
+		brokers [][]brokerLook
 		alert   int
 		state   AlertState
 		reason  string
 		of      []string
 	}{
-		{[][]lookAt{n(0), n(0)}, 0, AlertOK, "", []string{}},
-		{[][]lookAt{n(0), {{}}, n(0)}, 0, AlertUnknown, "broker b1: no TxnPendingRecordsCount", []string{"b1"}},
-		{[][]lookAt{{{}}, n(2), n(1)}, 0, AlertWatch, "broker b1: 2 records in TX_PENDING now, broker b2: 1 records in TX_PENDING now", []string{"b1", "b2"}},
-		{[][]lookAt{{nil}, n(0), n(1)}, 2, AlertFiring, "broker b2: 1 records since the broker started", []string{"b2"}},
+		{[][]brokerLook{n(0), n(0)}, 0, AlertOK, "", []string{}},
+		{[][]brokerLook{n(0), {{}}, n(0)}, 0, AlertUnknown, "broker b1: no TxnPendingRecordsCount", []string{"b1"}},
+		{[][]brokerLook{{{}}, n(2), n(1)}, 0, AlertWatch, "broker b1: 2 records in TX_PENDING now, broker b2: 1 records in TX_PENDING now", []string{"b1", "b2"}},
+		{[][]brokerLook{{nil}, n(0), n(1)}, 2, AlertFiring, "broker b2: 1 records since the broker started", []string{"b2"}},
 		{
-			[][]lookAt{n(1), n(1), n(1), n(1), n(1), n(1)}, 2, AlertFiring,
+			[][]brokerLook{n(1), n(1), n(1), n(1), n(1), n(1)}, 2, AlertFiring,
 			strings.Join([]string{
 				"broker b0: 1 records since the broker started", "broker b1: 1 records since the broker started",
 				"broker b2: 1 records since the broker started", "broker b3: 1 records since the broker started", "and 2 more",

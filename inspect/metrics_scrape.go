@@ -27,12 +27,12 @@ type metricsReader struct {
 	limit  int64 // bytes of an answer
 }
 
-// errSilent is the cause when an endpoint takes too long.
-var errSilent = errors.New("no answer within " + EndpointTimeout.String())
+// errEndpointSilent is the cause when an endpoint takes too long.
+var errEndpointSilent = errors.New("no answer within " + EndpointTimeout.String())
 
 // ask reads one endpoint.
 func (s *metricsReader) ask(ctx context.Context, e MetricsEndpoint) endpointAnswer {
-	ctx, cancel := context.WithTimeoutCause(ctx, EndpointTimeout, errSilent)
+	ctx, cancel := context.WithTimeoutCause(ctx, EndpointTimeout, errEndpointSilent)
 	defer cancel()
 	sums := newMetricSums(s.index, e.URL.Host)
 	var err error

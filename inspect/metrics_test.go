@@ -284,7 +284,7 @@ func TestNewMetricsEndpoint(t *testing.T) {
 }
 
 // serve returns an endpoint that answers like h.
-func serve(t *testing.T, kind EndpointKind, h http.HandlerFunc) MetricsEndpoint {
+func serveMetrics(t *testing.T, kind EndpointKind, h http.HandlerFunc) MetricsEndpoint {
 	t.Helper()
 	s := httptest.NewServer(h)
 	t.Cleanup(s.Close)
@@ -295,7 +295,7 @@ func serve(t *testing.T, kind EndpointKind, h http.HandlerFunc) MetricsEndpoint 
 	return e
 }
 
-func answer(contentType, body string) http.HandlerFunc {
+func answerWith(contentType, body string) http.HandlerFunc {
 	return func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", contentType)
 		_, _ = io.WriteString(w, body)
@@ -307,7 +307,7 @@ const (
 	pendingPage = `kafka_server_ShareGroupMetrics_Value{name="TxnPendingRecordsCount"} 3` + "\n"
 )
 
-func read(t *testing.T, o MetricsOptions) *MetricsReport {
+func readMetrics(t *testing.T, o MetricsOptions) *MetricsReport {
 	t.Helper()
 	o.Now = func() time.Time { return metricsTime }
 	r, err := ReadMetrics(t.Context(), o)
@@ -318,7 +318,7 @@ func read(t *testing.T, o MetricsOptions) *MetricsReport {
 }
 
 // rowsOf returns the rows of a metric.
-func rowsOf(r *MetricsReport, metric, attribute string) []MetricRow {
+func rowsOfMetric(r *MetricsReport, metric, attribute string) []MetricRow {
 	var out []MetricRow
 	for _, row := range r.Rows {
 		if row.Metric == metric && row.Attribute == attribute {
@@ -337,36 +337,36 @@ func TestEndpointsThatFail(t *testing.T) {
 		want string
 	}{
 		"status": {EndpointPrometheus, func(w http.ResponseWriter, _ *http.Request) { http.Error(w, "no", http.StatusUnauthorized) }, "HTTP status 401 Unauthorized"},
-		"html":   {EndpointPrometheus, answer("text/html; charset=utf-8", "<html>"), "the answer is text/html, not metrics in the text format of Prometheus"},
+		"html":   {EndpointPrometheus, answerWith("text/html; charset=utf-8", "<html>"), "the answer is text/html, not metrics in the text format of Prometheus"},
 		"html without a type": {EndpointPrometheus, func(w http.ResponseWriter, _ *http.Request) {
 			w.Header()["Content-Type"] = nil
 			_, _ = io.WriteString(w, "<html>")
 		}, `the answer is not in the text format of Prometheus: line 1: want the name of a metric`},
-		"empty":           {EndpointPrometheus, answer(textFormat, ""), "the answer has no metrics"},
-		"comments":        {EndpointPrometheus, answer(textFormat, "# HELP a b\n"), "the answer has no metrics"},
-		"broken":          {EndpointPrometheus, answer(textFormat, pendingPage+"a b c\n"), "the answer is not in the text format of Prometheus: line 2: "},
+		"empty":           {EndpointPrometheus, answerWith(textFormat, ""), "the answer has no metrics"},
+		"comments":        {EndpointPrometheus, answerWith(textFormat, "# HELP a b\n"), "the answer has no metrics"},
+		"broken":          {EndpointPrometheus, answerWith(textFormat, pendingPage+"a b c\n"), "the answer is not in the text format of Prometheus: line 2: "},
 		"cut off":         {EndpointPrometheus, cutOff(textFormat, pendingPage), "unexpected EOF"},
 		"redirect loop":   {EndpointPrometheus, func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, "/metrics", http.StatusFound) }, "stopped after 10 redirects"},
-		"no Jolokia":      {EndpointJolokia, answer("text/html", "<html>"), "the answer is not Jolokia's: invalid character '<'"},
-		"other JSON":      {EndpointJolokia, answer("application/json", `{"status":200}`), "the answer is not Jolokia's: json: cannot unmarshal object"},
-		"too few answers": {EndpointJolokia, answer("application/json", `[{"status":404}]`), "1 answers to "},
-		"a refused read": {EndpointJolokia, jolokia(func(r jolokiaRead) string {
+		"no Jolokia":      {EndpointJolokia, answerWith("text/html", "<html>"), "the answer is not Jolokia's: invalid character '<'"},
+		"other JSON":      {EndpointJolokia, answerWith("application/json", `{"status":200}`), "the answer is not Jolokia's: json: cannot unmarshal object"},
+		"too few answers": {EndpointJolokia, answerWith("application/json", `[{"status":404}]`), "1 answers to "},
+		"a refused read": {EndpointJolokia, serveJolokia(func(r jolokiaRead) string {
 			return `{"status":403,"error":"No access"}`
 		}), "read kafka.server:type=ShareGroupMetrics,name=TxnPendingRecordsCount,*: status 403: No access"},
-		"an MBean without a name": {EndpointJolokia, jolokia(func(r jolokiaRead) string {
+		"an MBean without a name": {EndpointJolokia, serveJolokia(func(r jolokiaRead) string {
 			return `{"status":200,"value":{"x":{"Value":1}}}`
 		}), `"x" is not the name of an MBean`},
 	} {
 		t.Run(name, func(t *testing.T) {
-			bad, good := serve(t, c.kind, c.h), serve(t, EndpointPrometheus, answer(textFormat, pendingPage))
-			r := read(t, MetricsOptions{Endpoints: []MetricsEndpoint{bad, good}})
+			bad, good := serveMetrics(t, c.kind, c.h), serveMetrics(t, EndpointPrometheus, answerWith(textFormat, pendingPage))
+			r := readMetrics(t, MetricsOptions{Endpoints: []MetricsEndpoint{bad, good}})
 			if !r.Incomplete() || r.Endpoints[0].Error == nil || !strings.Contains(*r.Endpoints[0].Error, c.want) {
-				t.Fatalf("endpoint %s, want the error %q", str(r.Endpoints[0].Error), c.want)
+				t.Fatalf("endpoint %s, want the error %q", errorText(r.Endpoints[0].Error), c.want)
 			}
 			if strings.Contains(*r.Endpoints[0].Error, bad.URL.Host) && name != "redirect loop" {
 				t.Errorf("the error repeats the endpoint: %s", *r.Endpoints[0].Error)
 			}
-			rows := rowsOf(r, "TxnPendingRecordsCount", "Value")
+			rows := rowsOfMetric(r, "TxnPendingRecordsCount", "Value")
 			if len(rows) != 2 || rows[0].Value != nil || rows[0].Broker != bad.URL.Host || rows[1].Value == nil || *rows[1].Value != 3 {
 				t.Errorf("rows %+v, want one that is not known and one of 3", rows)
 			}
@@ -374,15 +374,15 @@ func TestEndpointsThatFail(t *testing.T) {
 				t.Errorf("alert %+v, want that of the broker that answers", a)
 			}
 			// Where no broker has anything to say, that is not known either.
-			r = read(t, MetricsOptions{Endpoints: []MetricsEndpoint{bad}})
+			r = readMetrics(t, MetricsOptions{Endpoints: []MetricsEndpoint{bad}})
 			if a := r.Alerts[0]; a.State != AlertUnknown || !strings.Contains(a.Reason, c.want) {
 				t.Errorf("alert %+v, want it unknown because %q", a, c.want)
 			}
 		})
 	}
-	refused := serve(t, EndpointPrometheus, nil)
+	refused := serveMetrics(t, EndpointPrometheus, nil)
 	refused.URL.Host = "127.0.0.1:1"
-	r := read(t, MetricsOptions{Endpoints: []MetricsEndpoint{refused}})
+	r := readMetrics(t, MetricsOptions{Endpoints: []MetricsEndpoint{refused}})
 	if !r.Incomplete() || !strings.Contains(*r.Endpoints[0].Error, "connection refused") || len(r.Endpoints[0].Brokers) != 0 {
 		t.Errorf("endpoint %+v, want it refused", r.Endpoints[0])
 	}
@@ -393,7 +393,7 @@ func TestEndpointsThatFail(t *testing.T) {
 	}
 }
 
-func str(s *string) string {
+func errorText(s *string) string {
 	if s == nil {
 		return "null"
 	}
@@ -410,7 +410,7 @@ func cutOff(contentType, body string) http.HandlerFunc {
 }
 
 func TestLongAnswer(t *testing.T) {
-	e := serve(t, EndpointPrometheus, answer(textFormat, strings.Repeat("a 1\n", 1<<20)))
+	e := serveMetrics(t, EndpointPrometheus, answerWith(textFormat, strings.Repeat("a 1\n", 1<<20)))
 	s := &metricsReader{client: http.DefaultClient, index: newMetricIndex(Metrics()), limit: 2 << 20}
 	if a := s.ask(t.Context(), e); a.err == nil || a.err.Error() != "the answer is longer than 2 MiB" {
 		t.Errorf("4 MiB where 2 are allowed: %v", a.err)
@@ -423,22 +423,22 @@ func TestLongAnswer(t *testing.T) {
 
 // The user of a URL is sent, and not shown.
 func TestBasicAuthentication(t *testing.T) {
-	e := serve(t, EndpointPrometheus, func(w http.ResponseWriter, r *http.Request) {
+	e := serveMetrics(t, EndpointPrometheus, func(w http.ResponseWriter, r *http.Request) {
 		if u, p, ok := r.BasicAuth(); !ok || u != "reader" || p != "secret" {
 			http.Error(w, "no", http.StatusUnauthorized)
 			return
 		}
-		answer(textFormat, pendingPage)(w, r)
+		answerWith(textFormat, pendingPage)(w, r)
 	})
 	e.URL.User = url.UserPassword("reader", "secret")
-	r := read(t, MetricsOptions{Endpoints: []MetricsEndpoint{e}})
-	if r.Incomplete() || strings.Contains(r.Endpoints[0].Endpoint, "secret") || *rowsOf(r, "TxnPendingRecordsCount", "Value")[0].Value != 3 {
+	r := readMetrics(t, MetricsOptions{Endpoints: []MetricsEndpoint{e}})
+	if r.Incomplete() || strings.Contains(r.Endpoints[0].Endpoint, "secret") || *rowsOfMetric(r, "TxnPendingRecordsCount", "Value")[0].Value != 3 {
 		t.Errorf("endpoint %+v", r.Endpoints[0])
 	}
 }
 
 // jolokia answers each read of a bulk request.
-func jolokia(answer func(jolokiaRead) string) http.HandlerFunc {
+func serveJolokia(answer func(jolokiaRead) string) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		if r.Method != http.MethodPost || r.URL.Path != "/jolokia/" {
 			http.NotFound(w, r)
@@ -470,7 +470,7 @@ func TestJolokia(t *testing.T) {
 		"kafka.network:type=RequestMetrics,name=ErrorsPerSec,*":                          `{"kafka.network:error=NONE,name=ErrorsPerSec,request=TxnShareAcknowledge,type=RequestMetrics":{"Count":7},"kafka.network:error=NONE,name=ErrorsPerSec,request=Fetch,type=RequestMetrics":{"Count":70}}`,
 		"kafka.server:type=share-coordinator-metrics,*":                                  `{"kafka.server:type=share-coordinator-metrics":{"write-rate":0.5,"write-latency-avg":"NaN","write-latency-max":null},"kafka.server:state=active,type=share-coordinator-metrics":{"num-partitions":3}}`,
 	}
-	e := serve(t, EndpointJolokia, jolokia(func(r jolokiaRead) string {
+	e := serveMetrics(t, EndpointJolokia, serveJolokia(func(r jolokiaRead) string {
 		if v, ok := beans[r.MBean]; ok && r.Type == "read" && len(r.Attribute) > 0 {
 			return `{"status":200,"timestamp":1,"value":` + v + `}`
 		}
@@ -536,10 +536,10 @@ func TestEndpointTimeout(t *testing.T) {
 		if d := time.Since(start); d != 2*EndpointTimeout { // 16 at the same time
 			t.Errorf("it took %v, want %v", d, 2*EndpointTimeout)
 		}
-		if got := str(r.Endpoints[0].Error); got != "no answer within 5s" {
+		if got := errorText(r.Endpoints[0].Error); got != "no answer within 5s" {
 			t.Errorf("error %q", got)
 		}
-		if r.Endpoints[20].Error != nil || *rowsOf(r, "TxnPendingRecordsCount", "Value")[20].Value != 3 {
+		if r.Endpoints[20].Error != nil || *rowsOfMetric(r, "TxnPendingRecordsCount", "Value")[20].Value != 3 {
 			t.Errorf("the one that answers: %+v", r.Endpoints[20])
 		}
 
@@ -589,12 +589,12 @@ kafka_server_ShareGroupMetrics_Count{name="TxnShareAcknowledgeRequestLatencyMs"}
 		if r.Looks != 5 || r.WindowMS != 60_000 || !r.Time.Equal(start.Add(time.Minute)) {
 			t.Errorf("report %+v", r)
 		}
-		pending := rowsOf(r, "TxnPendingRecordsCount", "Value")[0]
+		pending := rowsOfMetric(r, "TxnPendingRecordsCount", "Value")[0]
 		if *pending.Value != 5 || pending.Change != nil {
 			t.Errorf("pending %v, change %v, want that of the last look, and no change of a gauge", *pending.Value, pending.Change)
 		}
 		// 110, 120, 130, then 4 and 5 of a new life.
-		if stages := rowsOf(r, "TxnShareAcknowledgeRequestLatencyMs", "Count")[0]; *stages.Value != 5 || stages.Change == nil || *stages.Change != 25 {
+		if stages := rowsOfMetric(r, "TxnShareAcknowledgeRequestLatencyMs", "Count")[0]; *stages.Value != 5 || stages.Change == nil || *stages.Change != 25 {
 			t.Errorf("stages %+v", stages)
 		}
 		if r.Alerts[0].State != AlertFiring || r.Alerts[0].Reason != "broker b1:9404: 5 records in TX_PENDING, all the time for 1m0s" {
@@ -609,9 +609,9 @@ func TestOrderOfRows(t *testing.T) {
 	for _, b := range []string{"10", "2", "b"} {
 		fmt.Fprintf(&page, "kafka_server_ShareGroupMetrics_Value{broker=%q,name=\"TxnPendingRecordsCount\"} 1\n", b)
 	}
-	r := read(t, MetricsOptions{Endpoints: []MetricsEndpoint{
-		serve(t, EndpointPrometheus, answer(textFormat, page.String())),
-		serve(t, EndpointPrometheus, answer(textFormat, pendingPage)),
+	r := readMetrics(t, MetricsOptions{Endpoints: []MetricsEndpoint{
+		serveMetrics(t, EndpointPrometheus, answerWith(textFormat, page.String())),
+		serveMetrics(t, EndpointPrometheus, answerWith(textFormat, pendingPage)),
 	}})
 	if want := []string{"2", "10", "b"}; !slices.Equal(r.Endpoints[0].Brokers, want) {
 		t.Errorf("brokers %q, want %q", r.Endpoints[0].Brokers, want)
