@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"math"
 	"net/http"
 	"net/url"
@@ -113,9 +114,9 @@ type MetricRow struct {
 	Metric    string            `json:"metric"` // of the MBean: TxnPendingRecordsCount; its type where it has no name
 	Attribute string            `json:"attribute"`
 	MBean     string            `json:"mbean"`
-	Labels    map[string]string `json:"labels"` // that tell rows of one metric apart, such as ackType
+	Labels    map[string]string `json:"labels"` // that all of its series have, such as ackType
 	// Broker is the label "broker" or "instance" of the series, or else host and
-	// port of the endpoint.
+	// port of the endpoint, with its path where another one has the same.
 	Broker   string `json:"broker"`
 	Endpoint string `json:"endpoint"`
 	// Value is nil where the broker does not say, which is not 0: it does not have
@@ -139,6 +140,7 @@ type MetricRow struct {
 // else.
 func ReadMetrics(ctx context.Context, o MetricsOptions) (*MetricsReport, error) {
 	s := &metricsReader{client: o.Client, index: newMetricIndex(Metrics()), limit: maxPageBytes}
+	names := brokerNames(o.Endpoints)
 	if s.client == nil {
 		s.client = &http.Client{Transport: http.DefaultTransport.(*http.Transport).Clone()}
 		defer s.client.CloseIdleConnections()
@@ -155,13 +157,30 @@ func ReadMetrics(ctx context.Context, o MetricsOptions) (*MetricsReport, error) 
 				return nil, err
 			}
 		}
-		look, err := s.look(ctx, o)
+		look, err := s.look(ctx, o, names)
 		if err != nil {
 			return nil, err
 		}
 		history = append(history, look)
 	}
-	return newMetricsReport(s.index, o, history), nil
+	return newMetricsReport(s.index, o, names, history), nil
+}
+
+// brokerNames returns what to call the brokers whose series do not.
+func brokerNames(endpoints []MetricsEndpoint) []string {
+	same := make(map[string]int)
+	for _, e := range endpoints {
+		same[e.URL.Host]++
+	}
+	out := make([]string, 0, len(endpoints))
+	for _, e := range endpoints {
+		name := e.URL.Host
+		if same[name] > 1 {
+			name += e.URL.Path
+		}
+		out = append(out, name)
+	}
+	return out
 }
 
 func waitUntil(ctx context.Context, now func() time.Time, t time.Time) error {
@@ -201,13 +220,13 @@ type metricValue struct {
 	series int
 }
 
-func (s *metricsReader) look(ctx context.Context, o MetricsOptions) (metricsLook, error) {
+func (s *metricsReader) look(ctx context.Context, o MetricsOptions, names []string) (metricsLook, error) {
 	l := metricsLook{time: o.Now(), answers: make([]endpointAnswer, len(o.Endpoints))}
 	var g errgroup.Group
 	g.SetLimit(maxEndpoints)
 	for i, e := range o.Endpoints {
 		g.Go(func() error {
-			l.answers[i] = s.ask(ctx, e)
+			l.answers[i] = s.ask(ctx, e, names[i])
 			return nil
 		})
 	}
@@ -221,22 +240,22 @@ func (s *metricsReader) look(ctx context.Context, o MetricsOptions) (metricsLook
 // metricSums adds up the series of one endpoint. The zero value is not ready: see
 // newMetricSums.
 type metricSums struct {
-	index    *metricIndex
-	endpoint string // what a broker is called that the series do not name
-	series   int
+	index   *metricIndex
+	unnamed string // what a broker is called that the series do not name
+	series  int
 	// values are by attribute and by what the endpoint calls it, so that one
 	// attribute under two names is not counted twice.
 	values map[seriesKey]map[[2]string]metricValue
 }
 
-func newMetricSums(index *metricIndex, endpoint string) *metricSums {
-	return &metricSums{index: index, endpoint: endpoint, values: make(map[seriesKey]map[[2]string]metricValue)}
+func newMetricSums(index *metricIndex, unnamed string) *metricSums {
+	return &metricSums{index: index, unnamed: unnamed, values: make(map[seriesKey]map[[2]string]metricValue)}
 }
 
 // add counts a series. A value that is no number says that there is nothing to
 // tell, as an average of nothing.
 func (s *metricSums) add(x metricSeries) {
-	broker := s.endpoint
+	broker := s.unnamed
 	for _, name := range []string{"broker", "instance"} {
 		if b, ok := x.labels(name); ok {
 			broker = b
@@ -298,7 +317,7 @@ func (s *metricSums) answer() endpointAnswer {
 }
 
 // newMetricsReport makes the report of what was seen, the last look last.
-func newMetricsReport(index *metricIndex, o MetricsOptions, history []metricsLook) *MetricsReport {
+func newMetricsReport(index *metricIndex, o MetricsOptions, names []string, history []metricsLook) *MetricsReport {
 	first, last := history[0], history[len(history)-1]
 	r := &MetricsReport{
 		Time: last.time, Looks: len(history), WindowMS: last.time.Sub(first.time).Milliseconds(),
@@ -325,7 +344,7 @@ func newMetricsReport(index *metricIndex, o MetricsOptions, history []metricsLoo
 		}
 		slices.SortFunc(report.Brokers, compareNatural)
 		if brokers[i] = report.Brokers; len(brokers[i]) == 0 {
-			brokers[i] = []string{e.URL.Host} // of which nothing is known
+			brokers[i] = []string{names[i]} // of which nothing is known
 		}
 		r.Endpoints = append(r.Endpoints, report)
 	}
@@ -360,7 +379,7 @@ func metricRows(m Metric, index int, e MetricsEndpoint, endpoint int, broker str
 		name = m.Type
 	}
 	row := MetricRow{
-		Metric: name, Attribute: m.Attribute, MBean: m.MBean(), Labels: map[string]string{},
+		Metric: name, Attribute: m.Attribute, MBean: m.MBean(), Labels: m.labels(""),
 		Broker: broker, Endpoint: e.String(), Unit: m.Unit, Aggregation: "sum", Proposed: m.Proposed, Meaning: m.Meaning, metric: index,
 	}
 	if m.Highest {
@@ -378,9 +397,7 @@ func metricRows(m Metric, index int, e MetricsEndpoint, endpoint int, broker str
 	for _, split := range splits {
 		k := seriesKey{index, broker, split}
 		r := row
-		if m.Split != "" {
-			r.Labels = map[string]string{m.Split: split}
-		}
+		r.Labels = m.labels(split)
 		v := last[k]
 		r.Value, r.Series = &v.value, v.series
 		if change, ok := rise(history, endpoint, k); ok && m.Counter {
@@ -390,6 +407,16 @@ func metricRows(m Metric, index int, e MetricsEndpoint, endpoint int, broker str
 	}
 	if len(out) == 0 {
 		out = append(out, row)
+	}
+	return out
+}
+
+// labels returns those of a row: what its series must have, and what splits them.
+func (m Metric) labels(split string) map[string]string {
+	out := make(map[string]string)
+	maps.Copy(out, m.Only)
+	if split != "" {
+		out[m.Split] = split
 	}
 	return out
 }

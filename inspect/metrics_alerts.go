@@ -57,11 +57,20 @@ func (e *AlertError) Hint() string { return e.Firing[0].Advice }
 // UndecidedError says which alerts could not be judged.
 type UndecidedError struct{ Alerts []MetricAlert }
 
-// Error names the alerts.
+// Error names the alerts, those with the same reason together.
 func (e *UndecidedError) Error() string {
-	var parts []string
+	names := make(map[string][]string)
+	var why []string
 	for _, a := range e.Alerts {
-		parts = append(parts, fmt.Sprintf("%s: %s: %s", a.Alert, a.State, a.Reason))
+		reason := string(a.State) + ": " + a.Reason
+		if names[reason] == nil {
+			why = append(why, reason)
+		}
+		names[reason] = append(names[reason], a.Alert)
+	}
+	parts := make([]string, 0, len(why))
+	for _, reason := range why {
+		parts = append(parts, strings.Join(names[reason], ", ")+": "+reason)
 	}
 	return "alerts are not decided: " + strings.Join(parts, "; ")
 }
@@ -136,7 +145,7 @@ func alertRules() []alertRule {
 			meaning: "records were in TX_PENDING all the time; a share-partition does not get past them, and share.version cannot be lowered",
 			advice:  "kshare inspect pending shows whose they are and when they end by themselves",
 			judge: func(b brokerHistory) (AlertState, string) {
-				return b.lasts(idPending, 0, "records in TX_PENDING")
+				return b.lasts(idPending, 0, pendingText)
 			},
 		},
 		{
@@ -179,7 +188,7 @@ func alertRules() []alertRule {
 				case !ok:
 					return b.missing(idLate)
 				case n > 0:
-					return AlertFiring, metricCount(n, "partitions")
+					return AlertFiring, metricCount(n, "partition", "")
 				}
 				return AlertOK, ""
 			},
@@ -288,11 +297,20 @@ func (b brokerHistory) missing(id string) (AlertState, string) {
 	if err := b.looks[len(b.looks)-1].answers[b.endpoint].err; err != nil {
 		return AlertUnknown, err.Error()
 	}
-	return AlertUnknown, "no " + id
+	return AlertUnknown, b.without(id)
+}
+
+// without says that a metric is missing, and whether that is to be expected.
+func (b brokerHistory) without(id string) string {
+	proposed := slices.ContainsFunc(b.index.metrics, func(m Metric) bool { return m.ID() == id && m.Proposed })
+	if proposed {
+		return "no " + id + " (KIP-1289)"
+	}
+	return "no " + id
 }
 
 // lasts fires when a metric is above a limit in every look.
-func (b brokerHistory) lasts(id string, limit float64, what string) (AlertState, string) {
+func (b brokerHistory) lasts(id string, limit float64, text func(float64) string) (AlertState, string) {
 	last, ok := b.now(id)
 	switch {
 	case !ok:
@@ -300,22 +318,22 @@ func (b brokerHistory) lasts(id string, limit float64, what string) (AlertState,
 	case last <= limit:
 		return AlertOK, ""
 	case b.once():
-		return AlertWatch, metricCount(last, what) + " now"
+		return AlertWatch, text(last) + " now"
 	}
 	for i := range b.looks {
 		v, ok := b.at(i, id, "")
 		if !ok {
-			return AlertUnknown, fmt.Sprintf("no %s in look %d", id, i+1)
+			return AlertUnknown, fmt.Sprintf("%s in look %d", b.without(id), i+1)
 		}
 		if v <= limit {
 			return AlertOK, ""
 		}
 	}
-	return AlertFiring, fmt.Sprintf("%s, all the time for %s", metricCount(last, what), b.window())
+	return AlertFiring, text(last) + ", all the time for " + b.window()
 }
 
 func judgeStuck(b brokerHistory) (AlertState, string) {
-	state, reason := b.lasts(idPending, 0, "records in TX_PENDING")
+	state, reason := b.lasts(idPending, 0, pendingText)
 	if state != AlertFiring {
 		return state, reason
 	}
@@ -339,9 +357,9 @@ func judgeExpired(b brokerHistory) (AlertState, string) {
 	case !ok || !b.once() && !both:
 		return b.missing(idExpired)
 	case b.once() && n > 0:
-		return AlertFiring, metricCount(n, "records since the broker started")
+		return AlertFiring, metricCount(n, "record", "since the broker started")
 	case rose > 0:
-		return AlertFiring, metricCount(rose, "records in ") + b.window()
+		return AlertFiring, metricCount(rose, "record", "in "+b.window())
 	}
 	return AlertOK, ""
 }
@@ -358,19 +376,19 @@ func judgeErrors(b brokerHistory) (AlertState, string) {
 	}
 	if b.once() {
 		if n > 0 {
-			return AlertWatch, metricCount(n, "errors since the broker started")
+			return AlertWatch, metricCount(n, "error", "since the broker started")
 		}
 		return AlertOK, ""
 	}
 	before, ok := b.at(0, idErrors, "NONE")
 	if staged, known := b.at(0, idStages, ""); !ok && (!known || staged > 0) {
-		return AlertUnknown, "no " + idErrors + " in look 1"
+		return AlertUnknown, b.without(idErrors) + " in look 1"
 	}
 	if n < before {
 		before = 0 // it began anew
 	}
 	if n > before {
-		return AlertFiring, metricCount(n-before, "errors in ") + b.window()
+		return AlertFiring, metricCount(n-before, "error", "in "+b.window())
 	}
 	return AlertOK, ""
 }
@@ -378,7 +396,7 @@ func judgeErrors(b brokerHistory) (AlertState, string) {
 // judgeSlow: the percentile stays what it was when nothing is staged any more, so
 // that alone says nothing.
 func judgeSlow(b brokerHistory) (AlertState, string) {
-	state, reason := b.lasts(idStageTime, slowStageMS, "ms")
+	state, reason := b.lasts(idStageTime, slowStageMS, func(ms float64) string { return metricNumber(ms) + " ms" })
 	if state != AlertFiring {
 		return state, reason
 	}
@@ -399,7 +417,7 @@ func judgeTimeouts(b brokerHistory) (AlertState, string) {
 			return b.withoutPartitions(len(b.looks)-1, idTimeoutsS)
 		}
 		if perMinute := 60 * rate; perMinute >= 1 {
-			return AlertFiring, metricCount(perMinute, "records a minute")
+			return AlertFiring, metricCount(perMinute, "record", "a minute")
 		}
 		return AlertOK, ""
 	}
@@ -420,7 +438,7 @@ func judgeTimeouts(b brokerHistory) (AlertState, string) {
 		before = v
 	}
 	if rose > 0 {
-		return AlertFiring, metricCount(rose, "records in ") + b.window()
+		return AlertFiring, metricCount(rose, "record", "in "+b.window())
 	}
 	return AlertOK, ""
 }
@@ -433,11 +451,20 @@ func (b brokerHistory) withoutPartitions(look int, id string) (AlertState, strin
 	return b.missing(id)
 }
 
-// metricCount is a number and what it is of.
-func metricCount(n float64, what string) string {
+func pendingText(n float64) string { return metricCount(n, "record", "in TX_PENDING") }
+
+// metricCount is a number of things, and what more there is to say of them.
+func metricCount(n float64, thing, more string) string {
+	if n != 1 {
+		thing += "s"
+	}
+	return strings.TrimSpace(metricNumber(n) + " " + thing + " " + more)
+}
+
+func metricNumber(n float64) string {
 	digits := 0
 	if n != math.Trunc(n) {
 		digits = 1
 	}
-	return strconv.FormatFloat(n, 'f', digits, 64) + " " + what
+	return strconv.FormatFloat(n, 'f', digits, 64)
 }

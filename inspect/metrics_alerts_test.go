@@ -79,10 +79,10 @@ func TestAlerts(t *testing.T) {
 		{pending, of(idPending, 3, 1, 2), AlertFiring, "2 records in TX_PENDING, all the time for 30s"},
 		{pending, of(idPending, 3, 0, 2), AlertOK, ""},
 		{pending, of(idPending, 3, 3, 0), AlertOK, ""},
-		{pending, []brokerLook{{}}, AlertUnknown, "no TxnPendingRecordsCount"},
+		{pending, []brokerLook{{}}, AlertUnknown, "no TxnPendingRecordsCount (KIP-1289)"},
 		{pending, []brokerLook{nil}, AlertUnknown, "no answer within 5s"},
 		{pending, []brokerLook{{idPending: 3}, nil}, AlertUnknown, "no answer within 5s"},
-		{pending, []brokerLook{nil, {idPending: 3}}, AlertUnknown, "no TxnPendingRecordsCount in look 1"},
+		{pending, []brokerLook{nil, {idPending: 3}}, AlertUnknown, "no TxnPendingRecordsCount (KIP-1289) in look 1"},
 		{pending, []brokerLook{nil, {idPending: 0}}, AlertOK, ""}, // none now, whatever was before
 
 		{stuck, of(idPending, 3), AlertWatch, "3 records in TX_PENDING now"},
@@ -90,34 +90,34 @@ func TestAlerts(t *testing.T) {
 		{stuck, and(of(idPending, 3, 3), idStages, 7, 7), AlertFiring, "3 records in TX_PENDING, all the time for 15s, and nothing was staged meanwhile"},
 		{stuck, and(of(idPending, 3, 3), idStages, 7, 8), AlertOK, ""},
 		{stuck, and(of(idPending, 3, 0), idStages, 7, 7), AlertOK, ""},
-		{stuck, and(of(idPending, 3, 3), idStages, 7), AlertUnknown, "no TxnShareAcknowledgeRequestLatencyMs/Count"},
-		{stuck, []brokerLook{{idStages: 7}}, AlertUnknown, "no TxnPendingRecordsCount"},
+		{stuck, and(of(idPending, 3, 3), idStages, 7), AlertUnknown, "no TxnShareAcknowledgeRequestLatencyMs/Count (KIP-1289)"},
+		{stuck, []brokerLook{{idStages: 7}}, AlertUnknown, "no TxnPendingRecordsCount (KIP-1289)"},
 
 		{expired, of(idExpired, 0), AlertOK, ""},
 		{expired, of(idExpired, 2), AlertFiring, "2 records since the broker started"},
 		{expired, of(idExpired, 2, 2), AlertOK, ""}, // nothing new
 		{expired, of(idExpired, 2, 5), AlertFiring, "3 records in 15s"},
-		{expired, of(idExpired, 9, 1), AlertFiring, "1 records in 15s"}, // a new life
-		{expired, []brokerLook{{}}, AlertUnknown, "no TxnPendingLockExpiredCount/Count"},
-		{expired, []brokerLook{{}, {idExpired: 1}}, AlertUnknown, "no TxnPendingLockExpiredCount/Count"},
+		{expired, of(idExpired, 9, 1), AlertFiring, "1 record in 15s"}, // a new life
+		{expired, []brokerLook{{}}, AlertUnknown, "no TxnPendingLockExpiredCount/Count (KIP-1289)"},
+		{expired, []brokerLook{{}, {idExpired: 1}}, AlertUnknown, "no TxnPendingLockExpiredCount/Count (KIP-1289)"},
 
 		{failures, of(none, 9), AlertOK, ""},
 		{failures, and(of(none, 9), bad, 2), AlertWatch, "2 errors since the broker started"},
 		{failures, and(of(none, 9, 9), bad, 2, 2), AlertOK, ""},
 		{failures, and(of(none, 9, 9), bad, 2, 5), AlertFiring, "3 errors in 15s"},
-		{failures, []brokerLook{{none: 9}, {none: 9, bad: 1}}, AlertFiring, "1 errors in 15s"}, // the first of its code
-		{failures, and(of(none, 9, 1), bad, 5, 1), AlertFiring, "1 errors in 15s"},             // a new life
-		{failures, of(idStages, 0), AlertOK, ""},                                               // no request yet
-		{failures, of(idStages, 4), AlertUnknown, "no ErrorsPerSec/Count"},
-		{failures, []brokerLook{{}}, AlertUnknown, "no ErrorsPerSec/Count"},
-		{failures, []brokerLook{{idStages: 0}, {idStages: 1, bad: 1}}, AlertFiring, "1 errors in 15s"},
-		{failures, []brokerLook{{idStages: 4}, {idStages: 5, bad: 1}}, AlertUnknown, "no ErrorsPerSec/Count in look 1"},
+		{failures, []brokerLook{{none: 9}, {none: 9, bad: 1}}, AlertFiring, "1 error in 15s"}, // the first of its code
+		{failures, and(of(none, 9, 1), bad, 5, 1), AlertFiring, "1 error in 15s"},             // a new life
+		{failures, of(idStages, 0), AlertOK, ""},                                              // no request yet
+		{failures, of(idStages, 4), AlertUnknown, "no ErrorsPerSec/Count (KIP-1289)"},
+		{failures, []brokerLook{{}}, AlertUnknown, "no ErrorsPerSec/Count (KIP-1289)"},
+		{failures, []brokerLook{{idStages: 0}, {idStages: 1, bad: 1}}, AlertFiring, "1 error in 15s"},
+		{failures, []brokerLook{{idStages: 4}, {idStages: 5, bad: 1}}, AlertUnknown, "no ErrorsPerSec/Count (KIP-1289) in look 1"},
 
 		{slow, of(idStageTime, 1000), AlertOK, ""},
 		{slow, of(idStageTime, 1000.5), AlertWatch, "1000.5 ms now"},
 		{slow, and(of(idStageTime, 1200, 1300), idStages, 1, 2), AlertFiring, "1300 ms, all the time for 15s"},
 		{slow, and(of(idStageTime, 1200, 1200), idStages, 2, 2), AlertOK, ""}, // of long ago
-		{slow, of(idStageTime, 1200, 1200), AlertUnknown, "no TxnShareAcknowledgeRequestLatencyMs/Count"},
+		{slow, of(idStageTime, 1200, 1200), AlertUnknown, "no TxnShareAcknowledgeRequestLatencyMs/Count (KIP-1289)"},
 
 		{timeouts, of(idTimeoutsS, 0.001), AlertOK, ""},
 		{timeouts, of(idTimeoutsS, 0.5), AlertFiring, "30 records a minute"},
@@ -169,14 +169,14 @@ func TestAlertsOfManyBrokers(t *testing.T) {
 		of      []string
 	}{
 		{[][]brokerLook{n(0), n(0)}, 0, AlertOK, "", []string{}},
-		{[][]brokerLook{n(0), {{}}, n(0)}, 0, AlertUnknown, "broker b1: no TxnPendingRecordsCount", []string{"b1"}},
-		{[][]brokerLook{{{}}, n(2), n(1)}, 0, AlertWatch, "broker b1: 2 records in TX_PENDING now, broker b2: 1 records in TX_PENDING now", []string{"b1", "b2"}},
-		{[][]brokerLook{{nil}, n(0), n(1)}, 2, AlertFiring, "broker b2: 1 records since the broker started", []string{"b2"}},
+		{[][]brokerLook{n(0), {{}}, n(0)}, 0, AlertUnknown, "broker b1: no TxnPendingRecordsCount (KIP-1289)", []string{"b1"}},
+		{[][]brokerLook{{{}}, n(2), n(1)}, 0, AlertWatch, "broker b1: 2 records in TX_PENDING now, broker b2: 1 record in TX_PENDING now", []string{"b1", "b2"}},
+		{[][]brokerLook{{nil}, n(0), n(1)}, 2, AlertFiring, "broker b2: 1 record since the broker started", []string{"b2"}},
 		{
 			[][]brokerLook{n(1), n(1), n(1), n(1), n(1), n(1)}, 2, AlertFiring,
 			strings.Join([]string{
-				"broker b0: 1 records since the broker started", "broker b1: 1 records since the broker started",
-				"broker b2: 1 records since the broker started", "broker b3: 1 records since the broker started", "and 2 more",
+				"broker b0: 1 record since the broker started", "broker b1: 1 record since the broker started",
+				"broker b2: 1 record since the broker started", "broker b3: 1 record since the broker started", "and 2 more",
 			}, ", "),
 			[]string{"b0", "b1", "b2", "b3", "b4", "b5"},
 		},
@@ -205,6 +205,7 @@ func TestCheckAlerts(t *testing.T) {
 		{[]MetricAlert{alert("a", AlertOK)}, "", ""},
 		{[]MetricAlert{alert("a", AlertUnknown), alert("b", AlertFiring), alert("c", AlertFiring)}, "alerts fire: b (critical): why b; c (critical): why c", "do b"},
 		{[]MetricAlert{alert("a", AlertOK), alert("b", AlertUnknown)}, "alerts are not decided: b: unknown: why b", "look whether the brokers have these metrics and their exporters let them through; --alert NAME checks some alone"},
+		{[]MetricAlert{{Alert: "a", State: AlertUnknown, Reason: "r"}, {Alert: "b", State: AlertUnknown, Reason: "s"}, {Alert: "c", State: AlertUnknown, Reason: "r"}}, "alerts are not decided: a, c: unknown: r; b: unknown: s", "look whether the brokers have these metrics and their exporters let them through; --alert NAME checks some alone"},
 		{[]MetricAlert{alert("a", AlertUnknown), alert("b", AlertWatch)}, "alerts are not decided: a: unknown: why a; b: watch: why b", "--for 60s looks longer, which tells what lasts; --alert NAME checks some alone"},
 	} {
 		err := (&MetricsReport{Alerts: c.alerts}).CheckAlerts()

@@ -1,6 +1,7 @@
 package inspect
 
 import (
+	"maps"
 	"slices"
 	"strings"
 )
@@ -147,6 +148,9 @@ func (m Metric) MBean() string {
 	b := m.Domain + ":type=" + m.Type
 	if m.Name != "" {
 		b += ",name=" + m.Name
+	}
+	for _, name := range slices.Sorted(maps.Keys(m.Only)) {
+		b += "," + name + "=" + m.Only[name]
 	}
 	return b
 }

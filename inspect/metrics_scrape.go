@@ -30,11 +30,11 @@ type metricsReader struct {
 // errEndpointSilent is the cause when an endpoint takes too long.
 var errEndpointSilent = errors.New("no answer within " + EndpointTimeout.String())
 
-// ask reads one endpoint.
-func (s *metricsReader) ask(ctx context.Context, e MetricsEndpoint) endpointAnswer {
+// ask reads one endpoint; broker is what a broker is called that it does not name.
+func (s *metricsReader) ask(ctx context.Context, e MetricsEndpoint, broker string) endpointAnswer {
 	ctx, cancel := context.WithTimeoutCause(ctx, EndpointTimeout, errEndpointSilent)
 	defer cancel()
-	sums := newMetricSums(s.index, e.URL.Host)
+	sums := newMetricSums(s.index, broker)
 	var err error
 	if e.Kind == EndpointJolokia {
 		err = s.readJolokia(ctx, e, sums)

@@ -412,11 +412,11 @@ func cutOff(contentType, body string) http.HandlerFunc {
 func TestLongAnswer(t *testing.T) {
 	e := serveMetrics(t, EndpointPrometheus, answerWith(textFormat, strings.Repeat("a 1\n", 1<<20)))
 	s := &metricsReader{client: http.DefaultClient, index: newMetricIndex(Metrics()), limit: 2 << 20}
-	if a := s.ask(t.Context(), e); a.err == nil || a.err.Error() != "the answer is longer than 2 MiB" {
+	if a := s.ask(t.Context(), e, "host:1"); a.err == nil || a.err.Error() != "the answer is longer than 2 MiB" {
 		t.Errorf("4 MiB where 2 are allowed: %v", a.err)
 	}
 	s.limit = 4 << 20
-	if a := s.ask(t.Context(), e); a.err != nil {
+	if a := s.ask(t.Context(), e, "host:1"); a.err != nil {
 		t.Errorf("4 MiB where 4 are allowed: %v", a.err)
 	}
 }
@@ -461,14 +461,14 @@ func serveJolokia(answer func(jolokiaRead) string) http.HandlerFunc {
 // A Jolokia agent and an exporter of the same broker say the same.
 func TestJolokia(t *testing.T) {
 	beans := map[string]string{
-		"kafka.server:type=ShareGroupMetrics,name=TxnPendingRecordsCount,*":              `{"kafka.server:name=TxnPendingRecordsCount,type=ShareGroupMetrics":{"Value":3}}`,
-		"kafka.server:type=ShareGroupMetrics,name=TxnPendingLockExpiredCount,*":          `{"kafka.server:name=TxnPendingLockExpiredCount,type=ShareGroupMetrics":{"Count":2}}`,
-		"kafka.server:type=ShareGroupMetrics,name=TxnShareAcknowledgeRequestLatencyMs,*": `{"kafka.server:name=TxnShareAcknowledgeRequestLatencyMs,type=ShareGroupMetrics":{"99thPercentile":12.5,"Count":7}}`,
-		"kafka.server:type=ShareGroupMetrics,name=RecordAcknowledgementsPerSec,*":        `{"kafka.server:ackType=Accept,name=RecordAcknowledgementsPerSec,type=ShareGroupMetrics":{"Count":50},"kafka.server:ackType=Release,name=RecordAcknowledgementsPerSec,type=ShareGroupMetrics":{"Count":1}}`,
-		"kafka.server:type=SharePartitionMetrics,name=InFlightMessageCount,*":            `{"kafka.server:group=\"a,b\",name=InFlightMessageCount,partition=0,topic=t,type=SharePartitionMetrics":{"Value":4},"kafka.server:group=g,name=InFlightMessageCount,partition=1,topic=t,type=SharePartitionMetrics":{"Value":5}}`,
-		"kafka.server:type=BrokerTopicMetrics,name=TotalShareFetchRequestsPerSec,*":      `{"kafka.server:name=TotalShareFetchRequestsPerSec,type=BrokerTopicMetrics":{"Count":8},"kafka.server:name=TotalShareFetchRequestsPerSec,topic=t,type=BrokerTopicMetrics":{"Count":8}}`,
-		"kafka.network:type=RequestMetrics,name=ErrorsPerSec,*":                          `{"kafka.network:error=NONE,name=ErrorsPerSec,request=TxnShareAcknowledge,type=RequestMetrics":{"Count":7},"kafka.network:error=NONE,name=ErrorsPerSec,request=Fetch,type=RequestMetrics":{"Count":70}}`,
-		"kafka.server:type=share-coordinator-metrics,*":                                  `{"kafka.server:type=share-coordinator-metrics":{"write-rate":0.5,"write-latency-avg":"NaN","write-latency-max":null},"kafka.server:state=active,type=share-coordinator-metrics":{"num-partitions":3}}`,
+		"kafka.server:type=ShareGroupMetrics,name=TxnPendingRecordsCount,*":                 `{"kafka.server:name=TxnPendingRecordsCount,type=ShareGroupMetrics":{"Value":3}}`,
+		"kafka.server:type=ShareGroupMetrics,name=TxnPendingLockExpiredCount,*":             `{"kafka.server:name=TxnPendingLockExpiredCount,type=ShareGroupMetrics":{"Count":2}}`,
+		"kafka.server:type=ShareGroupMetrics,name=TxnShareAcknowledgeRequestLatencyMs,*":    `{"kafka.server:name=TxnShareAcknowledgeRequestLatencyMs,type=ShareGroupMetrics":{"99thPercentile":12.5,"Count":7}}`,
+		"kafka.server:type=ShareGroupMetrics,name=RecordAcknowledgementsPerSec,*":           `{"kafka.server:ackType=Accept,name=RecordAcknowledgementsPerSec,type=ShareGroupMetrics":{"Count":50},"kafka.server:ackType=Release,name=RecordAcknowledgementsPerSec,type=ShareGroupMetrics":{"Count":1}}`,
+		"kafka.server:type=SharePartitionMetrics,name=InFlightMessageCount,*":               `{"kafka.server:group=\"a,b\",name=InFlightMessageCount,partition=0,topic=t,type=SharePartitionMetrics":{"Value":4},"kafka.server:group=g,name=InFlightMessageCount,partition=1,topic=t,type=SharePartitionMetrics":{"Value":5}}`,
+		"kafka.server:type=BrokerTopicMetrics,name=TotalShareFetchRequestsPerSec,*":         `{"kafka.server:name=TotalShareFetchRequestsPerSec,type=BrokerTopicMetrics":{"Count":8},"kafka.server:name=TotalShareFetchRequestsPerSec,topic=t,type=BrokerTopicMetrics":{"Count":8}}`,
+		"kafka.network:type=RequestMetrics,name=ErrorsPerSec,request=TxnShareAcknowledge,*": `{"kafka.network:error=NONE,name=ErrorsPerSec,request=TxnShareAcknowledge,type=RequestMetrics":{"Count":7},"kafka.network:error=NONE,name=ErrorsPerSec,request=Fetch,type=RequestMetrics":{"Count":70}}`,
+		"kafka.server:type=share-coordinator-metrics,*":                                     `{"kafka.server:type=share-coordinator-metrics":{"write-rate":0.5,"write-latency-avg":"NaN","write-latency-max":null},"kafka.server:state=active,type=share-coordinator-metrics":{"num-partitions":3}}`,
 	}
 	e := serveMetrics(t, EndpointJolokia, serveJolokia(func(r jolokiaRead) string {
 		if v, ok := beans[r.MBean]; ok && r.Type == "read" && len(r.Attribute) > 0 {
@@ -476,9 +476,8 @@ func TestJolokia(t *testing.T) {
 		}
 		return `{"status":404,"error_type":"javax.management.InstanceNotFoundException","error":"no"}`
 	}))
-	e.URL.Host = strings.Replace(e.URL.Host, "127.0.0.1", "localhost", 1)
 	s := &metricsReader{client: http.DefaultClient, index: newMetricIndex(Metrics()), limit: maxPageBytes}
-	a := s.ask(t.Context(), e)
+	a := s.ask(t.Context(), e, "host:1")
 	if a.err != nil {
 		t.Fatal(a.err)
 	}
@@ -489,11 +488,7 @@ func TestJolokia(t *testing.T) {
 		"InFlightMessageCount": 9, "TotalShareFetchRequestsPerSec/Count": 8, "ErrorsPerSec/Count NONE": 7,
 		"share-coordinator-metrics/write-rate": 0.5, "share-coordinator-metrics/num-partitions active": 3,
 	}
-	got := make(map[string]float64)
-	for k, v := range readings(s.index, a) {
-		got[strings.TrimSuffix(k, " @"+e.URL.Host)] = v
-	}
-	if !reflect.DeepEqual(got, want) {
+	if got := readings(s.index, a); !reflect.DeepEqual(got, want) {
 		t.Errorf("read %v\nwant %v", got, want)
 	}
 }
