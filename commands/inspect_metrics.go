@@ -30,23 +30,23 @@ func newInspectMetricsCmd(d *Deps, run runFunc[inspectMetricsOptions, *inspect.M
 		Use:   "metrics",
 		Short: "Show what brokers measure, what it means, and which alerts fire",
 		Long: `Show the metrics of brokers that tell of share groups and their transactions:
-those of KIP-1289 and the useful ones of Kafka, what each means, and which of the
-alerts of examples/monitoring/alerts.yml would fire.
+those of KIP-1289 and the useful ones of Kafka, what each means, and which of
+the alerts of examples/monitoring/alerts.yml would fire.
 
-They are read over HTTP and not through Kafka: from the JMX exporter in a broker
-(--endpoint), by the names that it has without rules or by those of its usual
-rules, or from a Jolokia agent (--jolokia). Give one endpoint for each broker.
-HOST:PORT stands for http://HOST:PORT/metrics, or /jolokia/; a user and password
-in a URL are sent as basic authentication. 'kshare sandbox run --control' serves
-the metrics of all its brokers at /metrics.
+They are read over HTTP and not through Kafka: from the JMX exporter in a
+broker (--endpoint), by the names that it has without rules or by those of its
+usual rules, or from a Jolokia agent (--jolokia). Give one endpoint for each
+broker. HOST:PORT stands for http://HOST:PORT/metrics, or /jolokia/; a user
+and password in a URL are sent as basic authentication. 'kshare sandbox run
+--control' serves the metrics of all its brokers at /metrics.
 
-A metric that is missing is unknown ("?"), never 0: no released Kafka has those of
-KIP-1289, and an exporter may leave metrics out. An endpoint that does not answer
-within 5 seconds makes the answer incomplete (exit status 3).
+A metric that is missing is unknown ("?"), never 0: no released Kafka has
+those of KIP-1289, and an exporter may leave metrics out. An endpoint that
+does not answer within 5 seconds makes the answer incomplete (exit status 3).
 
 One look does not tell what lasts. With --for it looks five times within that
-duration: an alert on what lasts fires when it was so each time, and counters tell
-how much they rose. Until then such an alert is in the state "watch".
+duration: an alert on what lasts fires when it was so each time, and counters
+tell how much they rose. Until then such an alert is in the state "watch".
 
 With --check the exit status is 6 when an alert fires, and also when one could
 not be decided; --alert checks some alone.`,
