@@ -18,6 +18,7 @@ import (
 // inspectMetricsOptions is everything "inspect metrics" can be told.
 type inspectMetricsOptions struct {
 	Endpoints []inspect.MetricsEndpoint
+	Timeout   time.Duration // of an endpoint
 	For       time.Duration // 0 looks once
 	Alerts    []string      // empty is all
 	Check     bool
@@ -42,7 +43,7 @@ and password in a URL are sent as basic authentication. 'kshare sandbox run
 
 A metric that is missing is unknown ("?"), never 0: no released Kafka has
 those of KIP-1289, and an exporter may leave metrics out. An endpoint that
-does not answer within 5 seconds makes the answer incomplete (exit status 3).
+does not answer in time makes the answer incomplete (exit status 3).
 
 One look does not tell what lasts. With --for it looks five times within that
 duration: an alert on what lasts fires when it was so each time, and counters
@@ -77,6 +78,7 @@ not be decided; --alert checks some alone.`,
 	fs := cmd.Flags()
 	fs.StringArrayVar(&endpoints, "endpoint", nil, "`url` or host:port of metrics in the text format of Prometheus; may be repeated")
 	fs.StringArrayVar(&jolokia, "jolokia", nil, "`url` or host:port of a Jolokia agent; may be repeated")
+	fs.DurationVar(&opts.Timeout, "endpoint-timeout", inspect.EndpointTimeout, "`duration` that an endpoint may take to answer")
 	fs.DurationVar(&opts.For, "for", 0, "look five times within `duration` (default one look)")
 	fs.StringArrayVar(&opts.Alerts, "alert", nil, "judge this alert alone, by `name`; may be repeated")
 	fs.BoolVar(&opts.Check, "check", false, "end with exit status 6 when an alert fires or is not decided")
@@ -113,8 +115,11 @@ func parseMetricsEndpoints(endpoints, jolokia []string) ([]inspect.MetricsEndpoi
 }
 
 func checkMetricsOptions(o inspectMetricsOptions, forSet bool) error {
-	if o.For < 0 || forSet && o.For == 0 {
+	switch {
+	case o.For < 0 || forSet && o.For == 0:
 		return usagef("--for %s: want a positive duration", o.For)
+	case o.Timeout <= 0:
+		return usagef("--endpoint-timeout %s: want a positive duration", o.Timeout)
 	}
 	for _, a := range o.Alerts {
 		if !slices.Contains(inspect.AlertNames(), a) {
@@ -125,7 +130,7 @@ func checkMetricsOptions(o inspectMetricsOptions, forSet bool) error {
 }
 
 func runInspectMetrics(ctx context.Context, d *Deps, o inspectMetricsOptions) (*inspect.MetricsReport, error) {
-	return inspect.ReadMetrics(ctx, inspect.MetricsOptions{Endpoints: o.Endpoints, For: o.For, Alerts: o.Alerts, Now: d.Now})
+	return inspect.ReadMetrics(ctx, inspect.MetricsOptions{Endpoints: o.Endpoints, Timeout: o.Timeout, For: o.For, Alerts: o.Alerts, Now: d.Now})
 }
 
 // hintAlerts says what to do about alerts that fire, and how to learn of others.

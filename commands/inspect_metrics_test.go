@@ -49,6 +49,7 @@ func TestInspectMetricsUsage(t *testing.T) {
 		"--endpoint b1:1 --endpoint http://b1:1/":       "--endpoint http://b1:1/metrics: given twice",
 		"--endpoint b1:1 --for -1s":                     "--for -1s: want a positive duration",
 		"--endpoint b1:1 --for 0s":                      "--for 0s: want a positive duration",
+		"--endpoint b1:1 --endpoint-timeout 0s":         "--endpoint-timeout 0s: want a positive duration",
 		"--endpoint b1:1 --alert x":                     `--alert "x": want one of KafkaShareTxnPendingRecords, `,
 	} {
 		_, err := parseFeature(t, newInspectMetricsCmd, args)

@@ -1,6 +1,7 @@
 package inspect
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -62,7 +63,8 @@ func NewMetricsEndpoint(kind EndpointKind, s string) (MetricsEndpoint, error) {
 // String returns the URL without a password.
 func (e MetricsEndpoint) String() string { return e.URL.Redacted() }
 
-// EndpointTimeout is how long an endpoint may take to answer.
+// EndpointTimeout is how long an endpoint may take to answer unless
+// [MetricsOptions] says otherwise.
 const EndpointTimeout = 5 * time.Second
 
 // maxEndpoints bounds how many endpoints are asked at the same time.
@@ -78,7 +80,8 @@ type MetricsOptions struct {
 	Endpoints []MetricsEndpoint
 	// For is how long to look: five times from now on. 0 is once, which does not
 	// tell what lasts or rises.
-	For time.Duration
+	For     time.Duration
+	Timeout time.Duration // of an endpoint; 0 is [EndpointTimeout]
 	// Alerts are the names of those to judge; empty takes all.
 	Alerts []string
 	Client *http.Client     // nil is one of its own
@@ -135,11 +138,10 @@ type MetricRow struct {
 }
 
 // ReadMetrics asks every endpoint, looks at [Metrics], and judges alerts. An
-// endpoint that does not answer within [EndpointTimeout] makes the report
-// incomplete; that is no error. It returns one when ctx ends, and then nothing
-// else.
+// endpoint that does not answer in time makes the report incomplete; that is no
+// error. It returns one when ctx ends, and then nothing else.
 func ReadMetrics(ctx context.Context, o MetricsOptions) (*MetricsReport, error) {
-	s := &metricsReader{client: o.Client, index: newMetricIndex(Metrics()), limit: maxPageBytes}
+	s := &metricsReader{client: o.Client, index: newMetricIndex(Metrics()), limit: maxPageBytes, timeout: cmp.Or(o.Timeout, EndpointTimeout)}
 	names := brokerNames(o.Endpoints)
 	if s.client == nil {
 		s.client = &http.Client{Transport: http.DefaultTransport.(*http.Transport).Clone()}

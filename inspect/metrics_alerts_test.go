@@ -21,7 +21,7 @@ func looksOf(t *testing.T, index *metricIndex, brokers ...[]brokerLook) (names [
 		for b, looks := range brokers {
 			a := endpointAnswer{values: make(map[seriesKey]metricValue)}
 			if looks[i] == nil {
-				a = endpointAnswer{err: errEndpointSilent}
+				a = endpointAnswer{err: errors.New("no answer within 5s")}
 			}
 			for id, v := range looks[i] {
 				id, split, _ := strings.Cut(id, " ")

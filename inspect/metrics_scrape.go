@@ -12,6 +12,7 @@ import (
 	"net/url"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/kshare/kshare/internal/promtext"
 )
@@ -25,14 +26,13 @@ type metricsReader struct {
 	client *http.Client
 	index  *metricIndex
 	limit  int64 // bytes of an answer
+	// timeout is how long an endpoint may take.
+	timeout time.Duration
 }
-
-// errEndpointSilent is the cause when an endpoint takes too long.
-var errEndpointSilent = errors.New("no answer within " + EndpointTimeout.String())
 
 // ask reads one endpoint; broker is what a broker is called that it does not name.
 func (s *metricsReader) ask(ctx context.Context, e MetricsEndpoint, broker string) endpointAnswer {
-	ctx, cancel := context.WithTimeoutCause(ctx, EndpointTimeout, errEndpointSilent)
+	ctx, cancel := context.WithTimeoutCause(ctx, s.timeout, fmt.Errorf("no answer within %s", s.timeout))
 	defer cancel()
 	sums := newMetricSums(s.index, broker)
 	var err error

@@ -411,7 +411,7 @@ func cutOff(contentType, body string) http.HandlerFunc {
 
 func TestLongAnswer(t *testing.T) {
 	e := serveMetrics(t, EndpointPrometheus, answerWith(textFormat, strings.Repeat("a 1\n", 1<<20)))
-	s := &metricsReader{client: http.DefaultClient, index: newMetricIndex(Metrics()), limit: 2 << 20}
+	s := &metricsReader{client: http.DefaultClient, index: newMetricIndex(Metrics()), limit: 2 << 20, timeout: time.Minute}
 	if a := s.ask(t.Context(), e, "host:1"); a.err == nil || a.err.Error() != "the answer is longer than 2 MiB" {
 		t.Errorf("4 MiB where 2 are allowed: %v", a.err)
 	}
@@ -476,7 +476,7 @@ func TestJolokia(t *testing.T) {
 		}
 		return `{"status":404,"error_type":"javax.management.InstanceNotFoundException","error":"no"}`
 	}))
-	s := &metricsReader{client: http.DefaultClient, index: newMetricIndex(Metrics()), limit: maxPageBytes}
+	s := &metricsReader{client: http.DefaultClient, index: newMetricIndex(Metrics()), limit: maxPageBytes, timeout: time.Minute}
 	a := s.ask(t.Context(), e, "host:1")
 	if a.err != nil {
 		t.Fatal(a.err)
@@ -545,6 +545,7 @@ func TestEndpointTimeout(t *testing.T) {
 		for _, o := range []MetricsOptions{
 			{Endpoints: endpoints[:1], Client: client, Now: time.Now},
 			{Endpoints: endpoints[20:], Client: client, Now: time.Now, For: time.Hour},
+			{Endpoints: endpoints[:1], Client: client, Now: time.Now, Timeout: time.Hour},
 		} {
 			if r, err := ReadMetrics(ctx, o); r != nil || !errors.Is(err, stop) {
 				t.Errorf("stopped: %v, %v", r, err)
