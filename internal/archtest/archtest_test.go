@@ -55,10 +55,11 @@ func mayImport() map[string][]string {
 		"internal/kafkatest": nil,
 		"internal/wiretap":   nil,
 		// These have tests only, or stand apart.
-		"internal/archtest": nil,
-		"bench":             append([]string{"ctp", "sandbox"}, client...),
-		"docs/gen":          {"commands", "completions"},
-		"examples/gen":      nil,
+		"internal/archtest":   nil,
+		"bench":               append([]string{"ctp", "sandbox"}, client...),
+		"docs/gen":            {"commands", "completions"},
+		"examples/gen":        nil,
+		"examples/monitoring": nil,
 	}
 }
 
@@ -78,6 +79,7 @@ func usedBy() map[string][]string {
 		"golang.org/x/term":                     {"commands"},
 		"github.com/rogpeppe/go-internal":       nil, // tests only
 		"github.com/prometheus":                 nil, // tests only: see internal/promtext
+		"github.com/VictoriaMetrics":            nil, // tests only
 		"github.com/twmb/franz-go/pkg/kadm":     {"cluster", "commands", "ctp", "drain", "feature", "inspect", "sandbox", "share", "txn", "verify"},
 		"github.com/twmb/franz-go/pkg/kgo":      {"bench", "internal/demo", "internal/fakekafka", "internal/kafkatest", "cluster", "ctp", "drain", "feature", "inspect", "sandbox", "share", "txn", "verify"},
 		"github.com/twmb/franz-go/pkg/kmsg":     {"bench", "internal/demo", "internal/fakekafka", "internal/kafkatest", "internal/wiretap", "cluster", "ctp", "drain", "feature", "inspect", "sandbox", "share", "txn", "verify", "wire"},
