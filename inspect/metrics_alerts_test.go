@@ -173,7 +173,8 @@ func TestAlertsOfManyBrokers(t *testing.T) {
 		{[][]brokerLook{{{}}, n(2), n(1)}, 0, AlertWatch, "broker b1: 2 records in TX_PENDING now, broker b2: 1 record in TX_PENDING now", []string{"b1", "b2"}},
 		{[][]brokerLook{{nil}, n(0), n(1)}, 2, AlertFiring, "broker b2: 1 record since the broker started", []string{"b2"}},
 		{
-			[][]brokerLook{n(1), n(1), n(1), n(1), n(1), n(1)}, 2, AlertFiring,
+			[][]brokerLook{n(1), n(1), n(1), n(1), n(1), n(1)},
+			2, AlertFiring,
 			strings.Join([]string{
 				"broker b0: 1 record since the broker started", "broker b1: 1 record since the broker started",
 				"broker b2: 1 record since the broker started", "broker b3: 1 record since the broker started", "and 2 more",

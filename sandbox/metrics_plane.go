@@ -495,8 +495,10 @@ func (b *brokerCounts) metrics(d wire.Dialect, now time.Time) []mbean {
 		{"kafka.server", groups, "PartitionLoadTimeMs", nil, b.loads.attributes()},
 		{"kafka.network", requests, "TotalTimeMs", []string{"request", txnAcksName}, b.stages.attributes()},
 		{"kafka.server", "share-coordinator-metrics", "", nil, []attribute{
-			{"write-total", float64(b.writes.total)}, {"write-rate", b.writes.rate(now)},
-			{"write-latency-avg", b.writes.average(now)}, {"write-latency-max", b.writes.highest(now)},
+			{"write-total", float64(b.writes.total)},
+			{"write-rate", b.writes.rate(now)},
+			{"write-latency-avg", b.writes.average(now)},
+			{"write-latency-max", b.writes.highest(now)},
 		}},
 	}
 	for _, t := range countedAcks() {

@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -275,7 +276,7 @@ func TestServeMetrics(t *testing.T) {
 	all := scrape(t, h, "/metrics")
 	total := 0.0
 	for broker := range int32(3) {
-		one := scrape(t, h, "/metrics/"+string('0'+rune(broker)))
+		one := scrape(t, h, "/metrics/"+strconv.Itoa(int(broker)))
 		want := 0.0
 		for n := range int32(3) {
 			if e.leader(n) == broker {
@@ -284,7 +285,7 @@ func TestServeMetrics(t *testing.T) {
 		}
 		one.want(t, "page of the broker", scraped{metricPending: want})
 		total += one[metricPending]
-		label := " broker=" + string('0'+rune(broker))
+		label := " broker=" + strconv.Itoa(int(broker))
 		for k, v := range one {
 			name, labels, _ := strings.Cut(k, " ")
 			key := name + label

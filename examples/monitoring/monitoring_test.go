@@ -344,7 +344,7 @@ func TestAlertsAreThoseOfInspect(t *testing.T) {
 // The exporter lets through what kshare, the rules and the dashboard look at.
 func TestExporterLetsMetricsThrough(t *testing.T) {
 	var config struct {
-		Include []string `yaml:"includeObjectNames"`
+		Include []string `yaml:"includeObjectNames"` //nolint:tagliatelle // the exporter's
 	}
 	readYAML(t, "jmx-exporter.yml", &config)
 	used := make(map[string]bool)
