@@ -104,9 +104,10 @@ func exitRules() []exitRule {
 			kerr.TopicAuthorizationFailed, kerr.TransactionalIDAuthorizationFailed,
 			kerr.DelegationTokenAuthDisabled, kerr.SecurityDisabled,
 		)), "check the credentials, and the ACLs of this principal"},
-		{exitRefused, anyOf(isA[*feature.RefusedError](), isA[*pendingCheckError](), isA[*inspect.AlertError](), isA[*inspect.UndecidedError]()), ""},
+		{exitRefused, anyOf(isA[*feature.RefusedError](), isA[*pendingCheckError](), isA[*ctp.RefusedError](),
+			isA[*inspect.AlertError](), isA[*inspect.UndecidedError]()), ""},
 		{exitUnsupported, anyOf(isA[*cluster.UnsupportedError](), isAny(kerr.UnsupportedVersion)), ""},
-		{exitDeadline, anyOf(isA[*cluster.DialError](), isA[*feature.NotConfirmedError](), isDeadline), ""},
+		{exitDeadline, anyOf(isA[*cluster.DialError](), isA[*feature.NotConfirmedError](), isA[*ctp.StalledError](), isDeadline), ""},
 	}
 }
 

@@ -23,8 +23,8 @@ func newInspectGroupCmd(d *Deps, run runFunc[inspectGroupOptions, *inspect.Group
 		Use:   "group [<group-id>...]",
 		Short: "List share groups, or describe some: members, offsets, lag, configs",
 		Long: `List share groups, or describe those that are named: their members and what is
-assigned to them, start offset, end offset and lag of each share-partition,
-every config that is in force and where it comes from, where rejected records go,
+assigned to them, start offset, end offset and lag of each share-partition, the
+configs that are in force and where they come from, where rejected records go,
 and how many records are in TX_PENDING.
 
 The lag of a share-partition counts the records from its start offset on that

@@ -26,9 +26,9 @@ func newInspectPartitionCmd(d *Deps, run runFunc[inspectPartitionOptions, *inspe
 	cmd := &cobra.Command{
 		Use:   "partition <group-id> <topic> <partition>",
 		Short: "Show one share-partition: offsets, persisted states, owners",
-		Long: `Show one share-partition: start offset, end offset, lag, epochs, and the state of
-its records as far as it is persisted, drawn as a strip from the start offset on
-and listed range by range. A range in TX_PENDING names its owner.
+		Long: `Show one share-partition: start offset, end offset, lag, epochs, and the state
+of its records as far as it is persisted, drawn as a strip from the start offset
+on and listed range by range. A range in TX_PENDING names its owner.
 
 What is not persisted, nobody tells: a record that is acquired looks like one
 that is available, since that is held by the leader of the partition in memory.
@@ -94,6 +94,8 @@ func inspectPartitionView(r *inspect.PartitionReport, width int) output.View {
 	}
 	head := output.NewTable("GROUP", "TOPIC", "PARTITION", "START-OFFSET", "END-OFFSET", "LAG", "LEADER")
 	head.Row(output.Key(r.GroupID), partitionTopicCell(r), r.Partition, notYet(r.StartOffset), r.EndOffset, notYet(r.Lag), r.Leader)
+	state := output.NewTable("LEADER-EPOCH", "STATE-PARTITION", "STATE-EPOCH", "DELIVERY-COMPLETE-COUNT")
+	state.Row(r.LeaderEpoch, r.StatePartition, stateReadCell(r, r.StateEpoch), stateReadCell(r, r.DeliveryCompleteCount))
 	wideHead := output.NewTable("GROUP", "TOPIC", "TOPIC-ID", "PARTITION", "START-OFFSET", "END-OFFSET", "LAG", "LEADER", "LEADER-EPOCH",
 		"STATE-PARTITION", "SHARE-COORDINATOR", "STATE-EPOCH", "STATE-LEADER-EPOCH", "DELIVERY-COMPLETE-COUNT", "MEMBERS")
 	wideHead.Row(output.Key(r.GroupID), partitionTopicCell(r), r.TopicID, r.Partition, notYet(r.StartOffset), r.EndOffset, notYet(r.Lag), r.Leader, r.LeaderEpoch,
@@ -106,6 +108,7 @@ func inspectPartitionView(r *inspect.PartitionReport, width int) output.View {
 		Items: r.Ranges, Data: r, Table: ranges, Wide: wideRanges,
 		Sections: []output.Section{
 			{Table: head, Wide: wideHead},
+			{Table: state, Wide: output.NewTable()}, // wide has it in one
 			stripSection(r, width),
 			{Table: ranges, Wide: wideRanges},
 			{Text: partitionText(r)},
@@ -146,27 +149,18 @@ func rangeTables(r *inspect.PartitionReport) (t, wide *output.Table) {
 		if g.Count > 1 {
 			offsets = fmt.Sprintf("%d-%d", g.FirstOffset, g.LastOffset)
 		}
-		t.Row(offsets, g.Count, state.cell(g.State), g.DeliveryCount, ofPending(g, g.TransactionalID), pendingAgeCell(g))
+		o := g.Owner
+		if o == nil {
+			na := output.NA()
+			t.Row(offsets, g.Count, state.cell(g.State), g.DeliveryCount, na, na)
+			wide.Row(g.FirstOffset, g.LastOffset, g.Count, state.cell(g.State), g.DeliveryCount, na, na, na, na, na, na, na)
+			continue
+		}
+		t.Row(offsets, g.Count, state.cell(g.State), g.DeliveryCount, o.TransactionalID, ageCell(o.AgeMS))
 		wide.Row(g.FirstOffset, g.LastOffset, g.Count, state.cell(g.State), g.DeliveryCount,
-			ofPending(g, g.AcknowledgeType), ofPending(g, g.TransactionalID), ofPending(g, g.TransactionState),
-			ofPending(g, g.ProducerID), ofPending(g, g.ProducerEpoch), pendingAgeCell(g), string(g.Verdict))
+			o.AcknowledgeType, o.TransactionalID, o.TransactionState, o.ProducerID, o.ProducerEpoch, ageCell(o.AgeMS), string(o.Verdict))
 	}
 	return t, wide
-}
-
-// ofPending is the cell of what only TX_PENDING has.
-func ofPending[T any](g inspect.RangeRow, v *T) any {
-	if g.RecordState != wire.TxPending {
-		return output.NA()
-	}
-	return v
-}
-
-func pendingAgeCell(g inspect.RangeRow) any {
-	if g.RecordState != wire.TxPending {
-		return output.NA()
-	}
-	return ageCell(g.AgeMS)
 }
 
 // stripMark is how a state looks in a strip.
@@ -247,7 +241,7 @@ func stripText(r *inspect.PartitionReport, buckets []inspect.Bucket, mixed bool)
 	if n := buckets[0].Last - buckets[0].First + 1; n > 1 {
 		line := fmt.Sprintf("each letter is %d records", n)
 		if mixed {
-			line += ", in lower case or as a comma of more than one state"
+			line += "; in lower case, or as a comma, they are not all in one state"
 		}
 		lines = append(lines, line)
 	}
@@ -269,11 +263,11 @@ func partitionText(r *inspect.PartitionReport) string {
 	f := r.InFlight
 	switch {
 	case f.AtMost == nil:
-		lines = append(lines, fmt.Sprintf("in flight: at least %d; %s", f.AtLeast, f.Reason))
+		lines = append(lines, fmt.Sprintf("in flight: at least %d: %s", f.AtLeast, f.Reason))
 	case f.AtLeast == *f.AtMost:
 		lines = append(lines, fmt.Sprintf("in flight: %d", f.AtLeast))
 	default:
-		lines = append(lines, fmt.Sprintf("in flight: %d to %d; %s", f.AtLeast, *f.AtMost, f.Reason))
+		lines = append(lines, fmt.Sprintf("in flight: %d to %d: %s", f.AtLeast, *f.AtMost, f.Reason))
 	}
 	if p := r.TxPending; p != nil {
 		lines = append(lines, "TX_PENDING: "+pendingSummaryText(p))

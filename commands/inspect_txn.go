@@ -35,18 +35,18 @@ func newInspectTxnCmd(d *Deps, run runFunc[inspectTxnOptions, *txnResult]) *cobr
 	cmd := &cobra.Command{
 		Use:   "txn [<transactional-id>...]",
 		Short: "List transactions that hold share acknowledgements, or all; describe some",
-		Long: `List transactions, or describe those that are named: state, producer, coordinator,
-since when, when they end by themselves, and which partitions take part.
+		Long: `List transactions, or describe those that are named: state, producer, age, when
+they end by themselves, and which partitions take part.
 
 A list has the transactions that are open and hold share acknowledgements: those
 with a partition of __share_group_state. --all lists the others too, and those
 that have ended, as far as their coordinators remember. An ended transaction has
 no age.
 
-With --hanging it looks for transactions that are open in a partition and that no
-coordinator will end there, so that read_committed consumers wait for ever: every
-partition is asked, of internal topics too, and what seems to hang is looked at
-twice. --older-than then counts from the last record of the producer.`,
+With --hanging it looks for transactions that are open in a partition and that
+no coordinator will end there, so that read_committed consumers wait for ever.
+Every partition is asked, of internal topics too, and what seems to hang is
+looked at twice. --older-than then counts from the last record of the producer.`,
 		Example: `  kshare inspect txn -b localhost:9092
   kshare inspect txn --all --older-than 1m
   kshare inspect txn billing-7 -o json
@@ -104,6 +104,10 @@ func (o *inspectTxnOptions) check(fs *pflag.FlagSet) error {
 	}
 	if o.OlderThan < 0 || fs.Changed("older-than") && o.OlderThan == 0 {
 		return usagef("--older-than %s: want a positive duration", o.OlderThan)
+	}
+	ended := func(s string) bool { return !slices.Contains(inspect.OpenStates(), s) }
+	if i := slices.IndexFunc(o.States, ended); i >= 0 && o.OlderThan > 0 {
+		return usagef("--older-than is about open transactions, and --state %s is none", o.States[i])
 	}
 	for _, flag := range []string{"all", "state", "pattern", "older-than", "hanging"} {
 		switch {
@@ -170,7 +174,7 @@ func emptyTxns(r *inspect.TxnReport, opts inspectTxnOptions) string {
 		return "no transaction could be seen, and there may be some"
 	}
 	what := "no transaction"
-	if !opts.All && len(opts.States) == 0 {
+	if (!opts.All || opts.OlderThan > 0) && len(opts.States) == 0 {
 		what = "no open transaction"
 	}
 	if opts.OlderThan > 0 || opts.Pattern != "" || len(opts.States) > 0 {

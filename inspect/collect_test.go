@@ -1,6 +1,7 @@
 package inspect
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"slices"
@@ -121,8 +122,11 @@ func TestCollectWithoutRights(t *testing.T) {
 	}{
 		{"all", nil, nil, []int64{1}, []string{"a"}},
 		{
-			"DESCRIBE on transactional IDs", []ACL{aclTransactionalIDs},
-			[]string{"DescribeTransactions DESCRIBE on TRANSACTIONAL_ID * TRANSACTIONAL_ID_AUTHORIZATION_FAILED"}, []int64{1}, []string{},
+			"DESCRIBE on transactional IDs",
+			[]ACL{aclTransactionalIDs},
+			[]string{"DescribeTransactions DESCRIBE on TRANSACTIONAL_ID * TRANSACTIONAL_ID_AUTHORIZATION_FAILED"},
+			[]int64{1},
+			[]string{},
 		},
 		{
 			"DESCRIBE on the topic", []ACL{aclDescribeState, aclReadState}, // the one implies the other
@@ -132,8 +136,11 @@ func TestCollectWithoutRights(t *testing.T) {
 		{"CLUSTER_ACTION", []ACL{aclClusterAction}, []string{clusterAction}, []int64{1}, []string{"a"}},
 		{"both ways to the state", []ACL{aclClusterAction, aclReadState}, []string{clusterAction, readTopic}, nil, []string{"a"}},
 		{
-			"DESCRIBE on groups", []ACL{aclGroups},
-			[]string{"ShareGroupDescribe DESCRIBE on GROUP * GROUP_AUTHORIZATION_FAILED"}, []int64{1}, []string{"a"},
+			"DESCRIBE on groups",
+			[]ACL{aclGroups},
+			[]string{"ShareGroupDescribe DESCRIBE on GROUP * GROUP_AUTHORIZATION_FAILED"},
+			[]int64{1},
+			[]string{"a"},
 		},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -255,7 +262,9 @@ func TestCollectLooksAgain(t *testing.T) {
 		},
 		{
 			"an orphan of nobody", func(f *fakeCluster) { f.write(k, pendingBatch(0, 4, ownedBy(1, 5))) },
-			[]string{}, []int64{1}, nil,
+			[]string{},
+			[]int64{1},
+			nil,
 		},
 		{
 			"an orphan of one that ended", func(f *fakeCluster) {
@@ -421,6 +430,48 @@ func TestCollectTopics(t *testing.T) {
 	})
 }
 
+// A transaction whose coordinator moves behind the listing is not lost.
+func TestCollectFollowsCoordinators(t *testing.T) {
+	for _, c := range []struct {
+		name  string
+		moves int
+		lists int
+		gaps  []string
+	}{
+		{"none moves", 0, 1, nil},
+		{"one moves once", 1, 2, nil},
+		{"they move all the time", 99, mostLists, []string{"ListTransactions"}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			collectFake(t, func(f *fakeCluster) {
+				f.topics = append(f.topics, cluster.Topic{Name: transactionTopic, ID: [16]byte{8}, Partitions: []cluster.Partition{{Leader: 2}}})
+				f.begin("a", 1, 5, 2, "Ongoing")
+				f.intercept = func(node int32, req kmsg.Request) (kmsg.Response, error, bool) {
+					f.mu.Lock()
+					defer f.mu.Unlock()
+					if req.Key() != int16(kmsg.ListTransactions) || node != 2 || c.moves == 0 {
+						return nil, nil, false
+					}
+					c.moves--
+					// From 2, which is asked now, to 0, which may have been asked.
+					tx := f.txns["a"]
+					tx.Coordinator = 0
+					f.txns["a"] = tx
+					part := f.topics[2].Partitions[0]
+					part.LeaderEpoch++
+					f.topics[2].Partitions = []cluster.Partition{part}
+					return nil, nil, false
+				}
+			}, CollectOptions{}, func(t *testing.T, f *fakeCluster, ev *Evidence) {
+				wantGapsIn(t, ev, c.gaps...)
+				if n := len(requestsOf[*kmsg.ListTransactionsRequest](f)); n != 3*c.lists || c.gaps == nil && len(ev.Transactions) != 1 {
+					t.Errorf("%d requests, transactions %+v", n, ev.Transactions)
+				}
+			})
+		})
+	}
+}
+
 // A broker that once did not answer is not waited for again.
 func TestCollectSparesTheSilent(t *testing.T) {
 	collectFake(t, func(f *fakeCluster) {
@@ -432,8 +483,7 @@ func TestCollectSparesTheSilent(t *testing.T) {
 			if node != 1 {
 				return nil, nil, false
 			}
-			time.Sleep(10 * time.Second)
-			return nil, context.DeadlineExceeded, true
+			return nil, cmp.Or(pause(context.Background(), 10*time.Second), context.DeadlineExceeded), true
 		}
 		f.beforeRead = func(p int32) error {
 			if p == 1 {
@@ -546,7 +596,8 @@ func TestJoinStates(t *testing.T) {
 		{"the same", written.Batches, written.Batches, written.Staged, both},
 		{"without owners", []wire.StateBatch{pendingBatch(0, 9, none)}, written.Batches, written.Staged, both},
 		{
-			"without owners, moved on", []wire.StateBatch{stateBatchOf(0, 2, wire.Acknowledged), pendingBatch(3, 12, none)},
+			"without owners, moved on",
+			[]wire.StateBatch{stateBatchOf(0, 2, wire.Acknowledged), pendingBatch(3, 12, none)},
 			[]wire.StateBatch{stateBatchOf(0, 2, wire.Acknowledged), pendingBatch(3, 4, a), pendingBatch(5, 9, b), pendingBatch(10, 12, none)},
 			written.Staged, one,
 		},

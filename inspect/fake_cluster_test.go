@@ -40,7 +40,7 @@ type fakeCluster struct {
 	denied   map[ACL]bool
 	// intercept is called before a request is answered, outside of the lock; it
 	// may change the cluster, and answers instead where it returns true.
-	intercept func(node int32, req kmsg.Request) (kmsg.Response, error, bool) //nolint:revive // as kfake has it
+	intercept func(node int32, req kmsg.Request) (kmsg.Response, error, bool)
 	// beforeRead is called before a partition is read.
 	beforeRead func(partition int32) error
 	sent       []fakeRequest

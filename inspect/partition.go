@@ -73,10 +73,10 @@ type InFlight struct {
 }
 
 // notPersisted is why nobody tells how many records are in flight.
-const notPersisted = "that a record is acquired is held by the leader of the partition in memory, and is never persisted"
+const notPersisted = "what is acquired is known to the leader of the partition alone, in memory, and is never persisted"
 
 // RangeRow is a range of records whose state is persisted, and is the same for
-// all of them. Nil is unknown, or does not apply to the state.
+// all of them.
 type RangeRow struct {
 	FirstOffset   int64            `json:"first_offset"`
 	LastOffset    int64            `json:"last_offset"` // inclusive
@@ -84,13 +84,19 @@ type RangeRow struct {
 	State         string           `json:"state"` // Kafka's own name
 	RecordState   wire.RecordState `json:"-"`
 	DeliveryCount int16            `json:"delivery_count"`
-	// What follows is of TX_PENDING alone.
-	AcknowledgeType  *string `json:"acknowledge_type,omitempty"`
-	ProducerID       *int64  `json:"producer_id,omitempty"`
-	ProducerEpoch    *int16  `json:"producer_epoch,omitempty"`
-	TransactionalID  *string `json:"transactional_id,omitempty"`
-	TransactionState *string `json:"transaction_state,omitempty"`
-	AgeMS            *int64  `json:"age_ms,omitempty"`
+	// Owner is nil unless the state is TX_PENDING.
+	Owner *RangeOwner `json:"owner,omitempty"`
+}
+
+// RangeOwner is who holds a range in TX_PENDING. Nil is unknown throughout, and
+// the verdict is "" where no row of [PendingReport] has the range.
+type RangeOwner struct {
+	AcknowledgeType  *string `json:"acknowledge_type"`
+	TransactionalID  *string `json:"transactional_id"`
+	TransactionState *string `json:"transaction_state"`
+	ProducerID       *int64  `json:"producer_id"`
+	ProducerEpoch    *int16  `json:"producer_epoch"` // of the staged records
+	AgeMS            *int64  `json:"age_ms"`
 	Verdict          Verdict `json:"verdict,omitempty"`
 }
 
@@ -241,10 +247,10 @@ func newRanges(batches []wire.StateBatch) []RangeRow {
 			FirstOffset: b.FirstOffset, LastOffset: b.LastOffset, Count: b.LastOffset - b.FirstOffset + 1,
 			State: b.DeliveryState.String(), RecordState: b.DeliveryState, DeliveryCount: b.DeliveryCount,
 		}
-		if b.DeliveryState == wire.TxPending && b.Staged.ProducerID >= 0 {
-			r.ProducerID, r.ProducerEpoch = &b.Staged.ProducerID, told(b.Staged.ProducerEpoch)
+		if b.DeliveryState == wire.TxPending {
+			r.Owner = &RangeOwner{ProducerID: told(b.Staged.ProducerID), ProducerEpoch: told(b.Staged.ProducerEpoch)}
 			if b.Staged.AcknowledgeType >= 0 {
-				r.AcknowledgeType = new(wire.AcknowledgeType(b.Staged.AcknowledgeType).String())
+				r.Owner.AcknowledgeType = new(wire.AcknowledgeType(b.Staged.AcknowledgeType).String())
 			}
 		}
 		out = append(out, r)
@@ -309,15 +315,15 @@ func (p *partitionDescriber) concerns(row *PendingRow, topicID [16]byte) bool {
 
 // own notes the owner of a pending row with the ranges that it covers.
 func own(ranges []RangeRow, row PendingRow) {
-	for i := range ranges {
-		r := &ranges[i]
-		if r.RecordState != wire.TxPending || r.LastOffset < *row.FirstOffset || r.FirstOffset > *row.LastOffset {
+	for _, r := range ranges {
+		o := r.Owner
+		if o == nil || r.LastOffset < *row.FirstOffset || r.FirstOffset > *row.LastOffset {
 			continue
 		}
-		if r.ProducerID != nil && !equal(r.ProducerID, row.ProducerID) {
+		if o.ProducerID != nil && !equal(o.ProducerID, row.ProducerID) {
 			continue // it was resolved, and staged by another, since it was read
 		}
-		r.TransactionalID, r.TransactionState, r.AgeMS, r.Verdict = row.TransactionalID, row.TransactionState, row.AgeMS, row.Verdict
+		o.TransactionalID, o.TransactionState, o.AgeMS, o.Verdict = row.TransactionalID, row.TransactionState, row.AgeMS, row.Verdict
 	}
 }
 

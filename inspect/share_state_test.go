@@ -86,11 +86,15 @@ func TestReadShareStatesGaps(t *testing.T) {
 		{"all there", func(*fakeCluster) {}, 2, nil, ""},
 		{
 			"no CLUSTER_ACTION", func(f *fakeCluster) { f.denied[aclClusterAction] = true },
-			0, []string{"ReadShareGroupState CLUSTER_ACTION on CLUSTER kafka-cluster CLUSTER_AUTHORIZATION_FAILED"}, "",
+			0,
+			[]string{"ReadShareGroupState CLUSTER_ACTION on CLUSTER kafka-cluster CLUSTER_AUTHORIZATION_FAILED"},
+			"",
 		},
 		{
 			"no DESCRIBE on the topic", func(f *fakeCluster) { f.denied[aclDescribeState] = true },
-			0, []string{"Metadata DESCRIBE on TOPIC __share_group_state TOPIC_AUTHORIZATION_FAILED"}, "",
+			0,
+			[]string{"Metadata DESCRIBE on TOPIC __share_group_state TOPIC_AUTHORIZATION_FAILED"},
+			"",
 		},
 		{
 			"moves for a moment", func(f *fakeCluster) {
@@ -108,17 +112,23 @@ func TestReadShareStatesGaps(t *testing.T) {
 			"nobody's for ever", func(f *fakeCluster) {
 				stateError(f, 1, kmsg.ReadShareGroupStateSummary, kerr.NotCoordinator, -1)
 			},
-			1, []string{"ReadShareGroupState broker 1 NOT_COORDINATOR"}, "after 3 look-ups of the leader",
+			1,
+			[]string{"ReadShareGroupState broker 1 NOT_COORDINATOR"},
+			"after 3 look-ups of the leader",
 		},
 		{
 			"no leader", func(f *fakeCluster) { f.topics[0].Partitions[1].Leader = -1 },
-			1, []string{"ReadShareGroupState LEADER_NOT_AVAILABLE"}, "no broker could be asked",
+			1,
+			[]string{"ReadShareGroupState LEADER_NOT_AVAILABLE"},
+			"no broker could be asked",
 		},
 		{
 			"fails", func(f *fakeCluster) {
 				stateError(f, 1, kmsg.ReadShareGroupState, kerr.UnknownServerError, -1)
 			},
-			1, []string{"ReadShareGroupState broker 1 UNKNOWN_SERVER_ERROR"}, `tell the state of share group "g"`,
+			1,
+			[]string{"ReadShareGroupState broker 1 UNKNOWN_SERVER_ERROR"},
+			`tell the state of share group "g"`,
 		},
 		{
 			"removed in between", func(f *fakeCluster) {
@@ -130,7 +140,9 @@ func TestReadShareStatesGaps(t *testing.T) {
 			"refused", func(f *fakeCluster) {
 				f.failAt(1, kmsg.ReadShareGroupStateSummary, &net.OpError{Op: "dial", Err: errRefused}, -1)
 			},
-			1, []string{"ReadShareGroupState broker 1"}, "connection refused, after 3 look-ups",
+			1,
+			[]string{"ReadShareGroupState broker 1"},
+			"connection refused, after 3 look-ups",
 		},
 		{
 			"deleted topic", func(f *fakeCluster) {
@@ -142,7 +154,9 @@ func TestReadShareStatesGaps(t *testing.T) {
 			"older than the request", func(f *fakeCluster) {
 				f.failAt(1, kmsg.ReadShareGroupStateSummary, errors.New("the broker is too old"), -1)
 			},
-			1, []string{"ReadShareGroupState broker 1"}, "too old",
+			1,
+			[]string{"ReadShareGroupState broker 1"},
+			"too old",
 		},
 	} {
 		t.Run(c.name, func(t *testing.T) {

@@ -59,14 +59,18 @@ func TestStateFold(t *testing.T) {
 				l.snapshot(0, k, 0, stateBatchOf(0, 3, wire.Available), pendingBatch(7, 8, a))
 				l.snapshot(1, k, 2, pendingBatch(0, 5, b))
 			},
-			[]wire.StateBatch{pendingBatch(2, 5, b)}, []StagedSince{since(b, 1)}, 1, true,
+			[]wire.StateBatch{pendingBatch(2, 5, b)},
+			[]StagedSince{since(b, 1)},
+			1, true,
 		},
 		{
 			"a snapshot repeats what was staged before", func(l *topicLog) {
 				l.update(1, k, 0, pendingBatch(0, 1, a))
 				l.snapshot(8, k, 0, pendingBatch(0, 1, a), pendingBatch(2, 3, b))
 			},
-			[]wire.StateBatch{pendingBatch(0, 1, a), pendingBatch(2, 3, b)}, []StagedSince{since(a, 1), since(b, 8)}, 1, true,
+			[]wire.StateBatch{pendingBatch(0, 1, a), pendingBatch(2, 3, b)},
+			[]StagedSince{since(a, 1), since(b, 8)},
+			1, true,
 		},
 		{
 			"updates are merged", func(l *topicLog) {
@@ -79,11 +83,14 @@ func TestStateFold(t *testing.T) {
 				stateBatchOf(1, 1, wire.Available), pendingBatch(2, 3, b), stateBatchOf(4, 5, wire.Acknowledged),
 				pendingBatch(6, 7, a), stateBatchOf(8, 9, wire.Available),
 			},
-			[]StagedSince{since(a, 2), since(b, 1)}, 1, true,
+			[]StagedSince{since(a, 2), since(b, 1)},
+			1, true,
 		},
 		{
 			"an update without a snapshot", func(l *topicLog) { l.update(1, k, 4, pendingBatch(3, 5, a)) },
-			[]wire.StateBatch{pendingBatch(4, 5, a)}, []StagedSince{since(a, 1)}, 1, true,
+			[]wire.StateBatch{pendingBatch(4, 5, a)},
+			[]StagedSince{since(a, 1)},
+			1, true,
 		},
 		{
 			"resolved", func(l *topicLog) {
@@ -98,7 +105,9 @@ func TestStateFold(t *testing.T) {
 				l.snapshot(2, k, 0, stateBatchOf(0, 5, wire.Available))
 				l.update(3, k, 0, pendingBatch(0, 5, a))
 			},
-			[]wire.StateBatch{pendingBatch(0, 5, a)}, []StagedSince{since(a, 3)}, 1, true,
+			[]wire.StateBatch{pendingBatch(0, 5, a)},
+			[]StagedSince{since(a, 3)},
+			1, true,
 		},
 		{
 			"a tombstone removes", func(l *topicLog) {
@@ -111,14 +120,17 @@ func TestStateFold(t *testing.T) {
 		{
 			"no owner that can be read", func(l *topicLog) { l.snapshot(0, k, 0, pendingBatch(0, 5, wire.NoStagedOwner())) },
 			[]wire.StateBatch{pendingBatch(0, 5, wire.NoStagedOwner())},
-			[]StagedSince{since(wire.NoStagedOwner(), 0)}, 1, false,
+			[]StagedSince{since(wire.NoStagedOwner(), 0)},
+			1, false,
 		},
 		{
 			"types of a newer release", func(l *topicLog) {
 				l.snapshot(0, k, 0, pendingBatch(0, 5, a))
 				l.add(1, k, 17, []byte("?"))
 			},
-			[]wire.StateBatch{pendingBatch(0, 5, a)}, []StagedSince{since(a, 0)}, 1, true,
+			[]wire.StateBatch{pendingBatch(0, 5, a)},
+			[]StagedSince{since(a, 0)},
+			1, true,
 		},
 	} {
 		t.Run(c.name, func(t *testing.T) {
