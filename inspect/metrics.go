@@ -105,7 +105,7 @@ func (r *MetricsReport) Incomplete() bool {
 
 // EndpointReport says how an endpoint answered the last time.
 type EndpointReport struct {
-	Endpoint string       `json:"endpoint"`
+	Endpoint string       `json:"endpoint"` // its URL, without a password
 	Kind     EndpointKind `json:"kind"`
 	Brokers  []string     `json:"brokers"` // that it speaks for, sorted; see MetricRow.Broker
 	Series   int          `json:"series"`  // that are of [Metrics]
@@ -114,25 +114,25 @@ type EndpointReport struct {
 
 // MetricRow is one metric of one broker.
 type MetricRow struct {
-	Metric    string            `json:"metric"` // of the MBean: TxnPendingRecordsCount; its type where it has no name
-	Attribute string            `json:"attribute"`
-	MBean     string            `json:"mbean"`
-	Labels    map[string]string `json:"labels"` // that all of its series have, such as ackType
+	Metric    string            `json:"metric"`    // of the MBean: TxnPendingRecordsCount; its type where it has no name
+	Attribute string            `json:"attribute"` // of the MBean, such as Count; of one without a name that of Kafka's metric
+	MBean     string            `json:"mbean"`     // object name, without what varies
+	Labels    map[string]string `json:"labels"`    // that all of its series have, such as ackType
 	// Broker is the label "broker" or "instance" of the series, or else host and
 	// port of the endpoint, with its path where another one has the same.
 	Broker   string `json:"broker"`
-	Endpoint string `json:"endpoint"`
+	Endpoint string `json:"endpoint"` // where it was read, without a password
 	// Value is nil where the broker does not say, which is not 0: it does not have
 	// the metric, its exporter leaves it out, or nothing of the kind happened yet.
 	Value *float64 `json:"value"`
 	// Change is how much a counter rose between the looks; nil where that is not
 	// known, and for what is no counter.
 	Change      *float64 `json:"change"`
-	Unit        string   `json:"unit"`
+	Unit        string   `json:"unit"`        // such as records or ms
 	Aggregation string   `json:"aggregation"` // of the series: sum or max
 	Series      int      `json:"series"`      // time series that it is made of
 	Proposed    bool     `json:"kip_1289"`    // of KIP-1289, which no released Kafka has
-	Meaning     string   `json:"meaning"`
+	Meaning     string   `json:"meaning"`     // a sentence without a full stop
 
 	metric int // of the index
 }
