@@ -83,6 +83,14 @@ func (a *attempts) spent(s source) error {
 	return nil
 }
 
+// reprieve gives a record one more attempt.
+func (a *attempts) reprieve(s source) {
+	id := idOf(s.record)
+	f := a.known[id]
+	f.n = min(f.n, a.limit-1)
+	a.known[id] = f
+}
+
 // forget drops a record that is decided.
 func (a *attempts) forget(r *kgo.Record) {
 	if len(a.known) > 0 {
@@ -96,7 +104,10 @@ func (a *attempts) isolate(b *share.Batch) []*share.Batch {
 	if len(a.known) == 0 {
 		return []*share.Batch{b}
 	}
-	rest, failed := b.Split(func(r *kgo.Record) bool { return a.known[idOf(r)].n > 0 })
+	rest, failed := b.Split(func(r *kgo.Record) bool {
+		_, ok := a.known[idOf(r)]
+		return ok
+	})
 	if rest.Acquired() == 0 {
 		return failed
 	}

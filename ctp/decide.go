@@ -70,26 +70,23 @@ func (w *worker) transform(ctx context.Context, b *share.Batch, d *decisions) er
 	if t == nil {
 		t = funcTransformer{copies}
 	}
+	in := make([]source, 0, b.Len())
 	for _, p := range b.Partitions {
-		in := make([]source, 0, len(p.Records))
 		for _, r := range p.Records {
 			in = append(in, source{record: r, tp: p.TopicPartition, deliveries: p.DeliveryCount(r.Offset)})
 		}
-		err := w.transformPartition(ctx, tctx, t, in, d)
-		if slow, ok := errors.AsType[*slowError](err); ok {
-			slow.of, slow.err = given, guard.Check(w.opts.Now().Add(1)) // the deadline itself is not late
-		}
-		if err != nil {
-			return err
-		}
 		w.decideGaps(p, d)
 	}
-	return nil
+	err := w.transformAll(ctx, tctx, t, in, d)
+	if slow, ok := errors.AsType[*slowError](err); ok {
+		slow.of, slow.err = given, guard.Check(w.opts.Now().Add(1)) // the deadline itself is not late
+	}
+	return err
 }
 
-// transformPartition transforms the records of one partition, but for those that
-// were tried often enough. tctx ends when the transaction has to.
-func (w *worker) transformPartition(ctx, tctx context.Context, t transformer, in []source, d *decisions) error {
+// transformAll transforms records, but for those that were tried often enough.
+// tctx ends when the transaction has to.
+func (w *worker) transformAll(ctx, tctx context.Context, t transformer, in []source, d *decisions) error {
 	for len(in) > 0 {
 		n := 0 // records before one that was tried often enough
 		for n < len(in) && w.failed.spent(in[n]) == nil {
@@ -203,6 +200,9 @@ func (w *worker) deadLetter(s source, why error) *kgo.Record {
 // decide about it in the end. The record is in a transaction of its own from
 // then on, so that it costs no other record a delivery.
 func (w *worker) blame(err error) bool {
+	if _, ok := errors.AsType[*unprovenError](err); ok {
+		return w.opts.OnError != Fail
+	}
 	slow, ok := errors.AsType[*slowError](err)
 	if !ok || slow.took < slow.of/2 {
 		return false

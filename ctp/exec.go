@@ -99,19 +99,21 @@ func (e *diedError) Unwrap() error { return e.err }
 type execTransformer struct {
 	cfg         Exec
 	maxAttempts int
+	deliveries  int16 // the group's delivery count limit
 	failed      *attempts
 
 	child *child
 	// proven is set once any program of this worker has answered a record.
 	proven bool
 	inRow  int // programs in a row that ended without an answer
+	blamed int // records that were blamed since the last answer
 }
 
-func newExecTransformer(cfg Exec, maxAttempts int, failed *attempts) *execTransformer {
+func newExecTransformer(cfg Exec, maxAttempts int, deliveries int16, failed *attempts) *execTransformer {
 	if cfg.Timeout == 0 {
 		cfg.Timeout = DefaultExecTimeout
 	}
-	return &execTransformer{cfg: cfg, maxAttempts: maxAttempts, failed: failed}
+	return &execTransformer{cfg: cfg, maxAttempts: maxAttempts, deliveries: deliveries, failed: failed}
 }
 
 func (x *execTransformer) fault(err error) error {
@@ -124,8 +126,9 @@ func (x *execTransformer) fault(err error) error {
 // So those are given to a new one, each alone. The one that kills it alone is to
 // blame.
 func (x *execTransformer) transform(ctx context.Context, in []source, done func(i int, out []*kgo.Record, err error) error) error {
-	i, alone, blamed := 0, 0, 0
-	var last error // why the program ended
+	i, alone := 0, 0
+	var blamed []source // of these
+	var last error      // why the program ended
 	for i < len(in) {
 		window := min(execWindow, len(in)-i)
 		if i < alone || in[i].deliveries > 1 {
@@ -137,7 +140,7 @@ func (x *execTransformer) transform(ctx context.Context, in []source, done func(
 		first := i
 		i += answered
 		if answered > 0 {
-			x.proven, x.inRow, blamed = true, 0, 0
+			x.proven, x.inRow, x.blamed = true, 0, 0
 		}
 		var died *diedError
 		if err == nil {
@@ -161,9 +164,12 @@ func (x *execTransformer) transform(ctx context.Context, in []source, done func(
 		if x.failed.add(in[i], died.err) < x.maxAttempts {
 			continue
 		}
-		blamed++
-		if blamed >= blamesInRow {
-			return x.fault(fmt.Errorf("it fails for %d records in a row: %w", blamed, died.err))
+		if in[i].deliveries < x.deliveries {
+			x.blamed++
+			blamed = append(blamed, in[i])
+		} // else it is its last delivery, and the broker would archive it without a word
+		if x.blamed >= blamesInRow {
+			return x.fault(fmt.Errorf("it has failed %d times in a row with a record alone: %w", x.blamed, died.err))
 		}
 		if err := done(i, nil, x.failed.spent(in[i])); err != nil {
 			return err
@@ -171,11 +177,21 @@ func (x *execTransformer) transform(ctx context.Context, in []source, done func(
 		x.inRow = 0
 		i++
 	}
-	if blamed > 0 && !x.proven {
-		return x.fault(fmt.Errorf("it has not answered any record, so the records are not to blame: %w", last))
+	if len(blamed) > 0 && !x.proven {
+		for _, s := range blamed {
+			x.failed.reprieve(s)
+		}
+		return &unprovenError{x.fault(fmt.Errorf("it has not answered any record yet: %w", last))}
 	}
 	return nil
 }
+
+// unprovenError says that records made a program end which has not answered any
+// other yet. Whose fault that is, the next records will tell: these are tried
+// again after them.
+type unprovenError struct{ err error }
+
+func (e *unprovenError) Error() string { return e.err.Error() }
 
 // firstRedelivered returns the index of the first record that was delivered
 // before, 0 if it is the first or there is none.

@@ -302,3 +302,30 @@ func TestRunExecStopped(t *testing.T) {
 type writerFunc func(p []byte) (int, error)
 
 func (f writerFunc) Write(p []byte) (int, error) { return f(p) }
+
+// A poisonous record that is alone with a program that has answered nothing yet
+// may be bad luck, and may be a broken program: the run fails rather than reject
+// it. It is a dead letter at its last delivery, when the broker would archive it
+// otherwise.
+func TestRunExecLonePoison(t *testing.T) {
+	e := newEnv(t, "kip", sandbox.WithTopics(sandbox.Topic{Name: "dead", Partitions: 1}))
+	e.produce(1, func(int) []byte { return []byte("poison") })
+	opts := e.options()
+	opts.DeadLetterTopic = "dead"
+	opts.Exec = e.program("crash")
+	for runs := 1; ; runs++ {
+		res, err := ctp.Run(t.Context(), e.cl, opts)
+		if err == nil {
+			if runs == 1 || res.DeadLetters != 1 {
+				t.Errorf("run %d ended with %+v, want a dead letter in a later one", runs, res)
+			}
+			break
+		}
+		if _, ok := errors.AsType[*ctp.ExecError](err); !ok && runs == 1 || runs > 5 {
+			t.Fatalf("run %d: %v", runs, err)
+		}
+	}
+	if dead := e.read("dead"); len(dead) != 1 {
+		t.Errorf("%d dead letters, want 1", len(dead))
+	}
+}

@@ -72,7 +72,7 @@ type run struct {
 	// maxDead is maxRecord for the dead-letter topic.
 	maxDead int32
 
-	mu   sync.Mutex
+	mu       sync.Mutex
 	left     int64         // source records that may still be taken, when MaxRecords is set
 	reserved int64         // that were taken and are not consumed yet
 	given    chan struct{} // closed when any of those are settled

@@ -111,7 +111,7 @@ func (w *worker) run1(ctx context.Context) (err error) {
 	w.failed = newAttempts(w.opts.MaxAttempts)
 	switch {
 	case w.opts.Exec != nil:
-		w.transformer = newExecTransformer(*w.opts.Exec, w.opts.MaxAttempts, w.failed)
+		w.transformer = newExecTransformer(*w.opts.Exec, w.opts.MaxAttempts, w.limits.deliveries, w.failed)
 	case w.opts.Transform != nil:
 		w.transformer = funcTransformer{w.opts.Transform}
 	}
