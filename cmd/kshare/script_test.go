@@ -134,14 +134,16 @@ func scriptParams(k *scriptKafka) testscript.Params {
 			return false, fmt.Errorf("no such condition: %q", cond)
 		},
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){
-			"begin":    cmdBegin,
-			"commit":   cmdCommit,
-			"exitcode": cmdExitcode,
-			"sandbox":  sandbox,
-			"schema":   cmdSchema,
-			"signal":   cmdSignal,
-			"stage":    cmdStage,
-			"start":    cmdStart,
+			"begin":     cmdBegin,
+			"commit":    cmdCommit,
+			"consumers": cmdConsumers,
+			"exitcode":  cmdExitcode,
+			"member":    cmdMember,
+			"sandbox":   sandbox,
+			"schema":    cmdSchema,
+			"signal":    cmdSignal,
+			"stage":     cmdStage,
+			"start":     cmdStart,
 		},
 	}
 }
@@ -276,7 +278,7 @@ func cmdStart(ts *testscript.TestScript, neg bool, args []string) {
 
 // cmdSandbox starts "kshare sandbox run -o json" and returns when it is ready.
 // The document it prints becomes the file NAME.json, its bootstrap servers the
-// variable NAME, the port of the first of them NAME_PORT, and its control address
+// variable NAME, the port of the first of them NAME_PORT, the control address
 // NAME_CONTROL:
 //
 //	sandbox CLUSTER --topic orders
