@@ -8,6 +8,7 @@ import (
 	"github.com/kshare/kshare/feature"
 	"github.com/kshare/kshare/inspect"
 	"github.com/kshare/kshare/internal/demo"
+	"github.com/kshare/kshare/sandbox"
 )
 
 // Document is a kind of JSON that kshare writes. Its schema is made from the
@@ -39,10 +40,12 @@ func Documents() []Document {
 		{Kind: "feature.upgrade", Version: 1, Items: reflect.TypeFor[feature.Item](), Data: reflect.TypeFor[feature.Result]()},
 		{Kind: "inspect.group", Version: 1, Items: reflect.TypeFor[inspect.GroupRow](), Data: reflect.TypeFor[inspect.GroupReport]()},
 		{Kind: "inspect.hanging", Version: 1, Items: reflect.TypeFor[hangingItem](), Data: reflect.TypeFor[inspect.HangingReport]()},
+		{Kind: "inspect.metrics", Version: 1, Items: reflect.TypeFor[inspect.MetricRow](), Data: reflect.TypeFor[inspect.MetricsReport]()},
 		{Kind: "inspect.partition", Version: 1, Items: reflect.TypeFor[inspect.RangeRow](), Data: reflect.TypeFor[inspect.PartitionReport]()},
 		{Kind: "inspect.pending", Version: 1, Items: reflect.TypeFor[pendingItem](), Data: reflect.TypeFor[inspect.PendingReport]()},
 		{Kind: "inspect.pending.summary", Version: 1, Data: reflect.TypeFor[inspect.PendingReport]()},
 		{Kind: "inspect.txn", Version: 1, Items: reflect.TypeFor[inspect.TxnRow](), Data: reflect.TypeFor[inspect.TxnReport]()},
+		{Kind: "sandbox.fault", Version: 1, Items: reflect.TypeFor[sandbox.Fault]()},
 		{Kind: "sandbox.run", Version: 1, Data: reflect.TypeFor[sandboxInfo]()},
 		{Kind: "txn.abort", Version: 1, Items: reflect.TypeFor[txnAbort](), Data: reflect.TypeFor[txnAbortResult]()},
 		{Kind: "txn.fence", Version: 1, Items: reflect.TypeFor[txnFence](), Data: reflect.TypeFor[txnFenceResult]()},

@@ -53,6 +53,8 @@ type sharePlane interface {
 	logAppended(topic string, partition int32)
 	logMayHaveGrown()
 	snapshot() planeSnapshot
+	now() time.Time
+	metrics() map[int32][]mbean // by broker
 	pendingRanges() []PendingRange
 
 	// crashLeaders and expireLocksOf let faults strike share-partitions.
