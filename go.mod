@@ -25,6 +25,11 @@ require (
 )
 
 require (
+	github.com/mattn/go-shellwords v1.0.16
+	golang.org/x/time v0.15.0
+)
+
+require (
 	github.com/aymanbagabas/go-osc52/v2 v2.0.1 // indirect
 	github.com/charmbracelet/colorprofile v0.2.3-0.20250311203215-f60798e515dc // indirect
 	github.com/charmbracelet/x/cellbuf v0.0.13-0.20250311204145-2c3ea96c31dd // indirect

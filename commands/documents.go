@@ -3,6 +3,7 @@ package commands
 import (
 	"reflect"
 
+	"github.com/kshare/kshare/ctp"
 	"github.com/kshare/kshare/drain"
 	"github.com/kshare/kshare/feature"
 	"github.com/kshare/kshare/inspect"
@@ -26,6 +27,7 @@ type Document struct {
 func Documents() []Document {
 	return []Document{
 		{Kind: "ctp", Version: 1, Data: reflect.TypeFor[ctpResult]()},
+		{Kind: "ctp.preflight", Version: 1, Items: reflect.TypeFor[ctp.Check]()},
 		{Kind: "demo", Version: 1, Items: reflect.TypeFor[demo.Step]()},
 		{Kind: "drain", Version: 1, Items: reflect.TypeFor[pendingItem](), Data: reflect.TypeFor[drain.Result]()},
 		{Kind: "feature.dependencies", Version: 1, Items: reflect.TypeFor[feature.Dependency]()},

@@ -104,9 +104,10 @@ func exitRules() []exitRule {
 			kerr.TopicAuthorizationFailed, kerr.TransactionalIDAuthorizationFailed,
 			kerr.DelegationTokenAuthDisabled, kerr.SecurityDisabled,
 		)), "check the credentials, and the ACLs of this principal"},
-		{exitRefused, anyOf(isA[*feature.RefusedError](), isA[*drain.RefusedError](), isA[*drain.NotDrainedError](), isA[*pendingCheckError](), isPendingUpdate), ""},
+		{exitRefused, anyOf(isA[*feature.RefusedError](), isA[*drain.RefusedError](), isA[*drain.NotDrainedError](),
+			isA[*ctp.RefusedError](), isA[*pendingCheckError](), isPendingUpdate), ""},
 		{exitUnsupported, anyOf(isA[*cluster.UnsupportedError](), isAny(kerr.UnsupportedVersion)), ""},
-		{exitDeadline, anyOf(isA[*cluster.DialError](), isA[*feature.NotConfirmedError](), isDeadline), ""},
+		{exitDeadline, anyOf(isA[*cluster.DialError](), isA[*feature.NotConfirmedError](), isA[*ctp.StalledError](), isDeadline), ""},
 	}
 }
 
