@@ -54,7 +54,9 @@ that is what the last open transaction needs to time out, and half a minute.
 
 The quiet period is short where the cluster is known to write TX_PENDING down:
 two intervals, at least 5s. Elsewhere leaders may keep it in memory, and it is
-the largest transaction timeout, at least 60s, and 10s.
+the largest transaction timeout, at least 60s, and 10s. Records whose end marker
+was lost cannot be seen there, so as long as share-partitions in scope are not
+done it is not known whether they hold any (6), unless --accept-memory is given.
 
 An interrupted drain leaves nothing half done, and a second one goes on.`,
 		Example: `  kshare drain -b localhost:9092
@@ -75,6 +77,7 @@ An interrupted drain leaves nothing half done, and a second one goes on.`,
 	fs.StringArrayVar(&opts.Topics, "topic", nil, "only records of this `topic`; may be repeated")
 	fs.StringArrayVar(&opts.Fence, "fence", nil, "fence this transactional `id`, or all; may be repeated")
 	fs.BoolVar(&opts.AbortHanging, "abort-hanging", false, "write end markers where no transaction will")
+	fs.BoolVar(&opts.AcceptMemory, "accept-memory", false, "do not mind what leaders may hold in memory, where it cannot be seen")
 	fs.BoolVar(&opts.DryRun, "dry-run", false, "look once, show what would be done, and do nothing")
 	fs.DurationVar(&opts.QuietPeriod, "quiet-period", 0, "`duration` for which nothing may be pending (default as above)")
 	fs.DurationVar(&opts.Interval, "interval", drain.DefaultInterval, "`duration` between two looks")

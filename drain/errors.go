@@ -50,6 +50,9 @@ func (e *NotDrainedError) Hint() string {
 			return g.Advice
 		}
 	}
+	if len(e.Result.InMemory) > 0 && len(e.Result.Steps) == 0 {
+		return "the metric TxnPendingRecordsCount of every broker tells; if it is 0, or this cluster is known to write TX_PENDING down, say so: --accept-memory"
+	}
 	return survivorsHint(e.Result)
 }
 

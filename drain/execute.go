@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"sync"
 	"time"
@@ -148,6 +149,9 @@ type Result struct {
 	Acts          []ActResult   `json:"acts"`
 	Running       []Producer    `json:"producers_still_running"`
 	Gaps          []inspect.Gap `json:"gaps"`
+	// InMemory are share-partitions that may hold records in the memory of their
+	// leaders, which nothing would give away; see [Options.AcceptMemory].
+	InMemory []string `json:"may_hold_in_memory"`
 
 	// Pending is what is pending in scope at the end: its rows are the survivors.
 	// Where the last look failed it is that of the one before.
@@ -372,6 +376,9 @@ func (e *execution) end(status Status, reason string, cause error) (*Result, err
 	case cause != nil:
 		return res, cause
 	case status == StatusDrained:
+		if n := len(res.InMemory); n > 0 {
+			res.Warnings = append(res.Warnings, fmt.Sprintf("%s in the memory of a leader, where it cannot be seen", countText(int64(n), "share-partition may hold records", "share-partitions may hold records")))
+		}
 		return res, nil
 	case len(failed) > 0 && done:
 		return res, &PartialError{Result: res, Failed: failed}
@@ -390,7 +397,7 @@ func (e *execution) result() *Result {
 		LooksTaken: e.h.count, Clean: e.h.clean,
 		QuietMS: e.h.quietFor().Milliseconds(), QuietPeriodMS: e.h.quietPeriod().Milliseconds(),
 		History: e.h.trail, Acts: e.acts, Running: e.h.running,
-		ClusterID: e.plan.ClusterID,
+		ClusterID: e.plan.ClusterID, InMemory: e.h.inMemory(),
 	}
 	if l := e.h.good; l.report != nil {
 		res.Records, res.Steps, res.Pending, res.Gaps = l.report.Records, l.steps, l.report, l.report.Gaps

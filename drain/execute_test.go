@@ -119,6 +119,40 @@ func TestExecute(t *testing.T) {
 			see:    func(*world) *inspect.Evidence { return evidence() },
 			status: StatusDrained, reason: "in 36 looks in a row over 1m10s", after: 70 * time.Second,
 		},
+		"may be in memory, and is not known": {
+			see:    func(*world) *inspect.Evidence { return evidence(group("g", 0), group("h", 1)) },
+			status: StatusUnknown, reason: "2 share-partitions are not done and may hold records in the memory of a leader, whose end marker was lost: g/orders-0, h/orders-1",
+			after: 70 * time.Second, failed: "*drain.NotDrainedError",
+		},
+		"may be in memory, out of scope": {
+			see: func(*world) *inspect.Evidence { return evidence(group("g", 0)) }, o: Options{Groups: []string{"h"}},
+			status: StatusDrained, after: 70 * time.Second,
+		},
+		"may be in memory, of another topic": {
+			see: func(*world) *inspect.Evidence { return evidence(group("g", 0)) }, o: Options{Topics: []string{"other"}},
+			status: StatusDrained, after: 70 * time.Second,
+		},
+		"may be in memory, accepted": {
+			see: func(*world) *inspect.Evidence { return evidence(group("g", 0)) }, o: Options{AcceptMemory: true},
+			status: StatusDrained, after: 70 * time.Second,
+			check: func(t *testing.T, _ *world, r *Result) {
+				if !slices.Equal(r.InMemory, []string{"g/orders-0"}) || len(r.Warnings) != 1 {
+					t.Errorf("in memory %q, warnings %q", r.InMemory, r.Warnings)
+				}
+			},
+		},
+		"done, so nothing is in memory": {
+			see: func(*world) *inspect.Evidence {
+				ev := evidence(group("g", 0))
+				ev.Groups[0].Partitions[0].Lag = 0
+				return ev
+			},
+			status: StatusDrained, after: 70 * time.Second,
+		},
+		"written down, so nothing is in memory": {
+			see:    func(*world) *inspect.Evidence { return evidence(persisted, group("g", 0)) },
+			status: StatusDrained, after: 6 * time.Second,
+		},
 		"a short one once it is seen that pending is written down": {
 			see: func(w *world) *inspect.Evidence {
 				if w.looks == 2 {

@@ -282,6 +282,8 @@ type decision struct {
 func (h *history) decide(now, deadline time.Time, fences []Step) decision {
 	late := !now.Before(deadline)
 	switch {
+	case h.drained() && len(h.inMemory()) > 0 && !h.o.AcceptMemory:
+		return decision{end: StatusUnknown, reason: h.inMemoryReason()}
 	case h.drained():
 		return decision{end: StatusDrained, reason: h.drainedReason()}
 	case !late && !h.fenced && len(fences) > 0:
@@ -312,6 +314,21 @@ func (h *history) drainedReason() string {
 		return h.last.report.Reason
 	}
 	return fmt.Sprintf("nothing was pending in %d looks in a row over %s", h.clean, h.quietFor().Round(100*time.Millisecond))
+}
+
+// inMemory returns the share-partitions that may hold records in the memory of
+// their leaders, where nothing would give that away.
+func (h *history) inMemory() []string {
+	if h.persists || h.last.Evidence == nil || !canStage(h.last.Evidence) {
+		return nil
+	}
+	return mayHoldInMemory(h.last.Evidence, h.o)
+}
+
+func (h *history) inMemoryReason() string {
+	parts := h.inMemory()
+	return fmt.Sprintf("nothing was seen to be pending over %s, but this cluster is not known to write TX_PENDING down, and %s not done and may hold records in the memory of a leader, whose end marker was lost: %s",
+		h.quietFor().Round(100*time.Millisecond), countText(int64(len(parts)), "share-partition is", "share-partitions are"), strings.Join(parts[:min(len(parts), maxNamed)], ", ")) + more(len(parts))
 }
 
 // hanging returns the orphans that are to get their marker now. One look may
