@@ -15,6 +15,7 @@ import (
 	"github.com/kshare/kshare/ctp"
 	"github.com/kshare/kshare/drain"
 	"github.com/kshare/kshare/feature"
+	"github.com/kshare/kshare/inspect"
 	"github.com/kshare/kshare/output"
 	"github.com/kshare/kshare/sandbox"
 	"github.com/kshare/kshare/txn"
@@ -105,7 +106,7 @@ func exitRules() []exitRule {
 			kerr.DelegationTokenAuthDisabled, kerr.SecurityDisabled,
 		)), "check the credentials, and the ACLs of this principal"},
 		{exitRefused, anyOf(isA[*feature.RefusedError](), isA[*drain.RefusedError](), isA[*drain.NotDrainedError](),
-			isA[*ctp.RefusedError](), isA[*pendingCheckError](), isPendingUpdate), ""},
+			isA[*ctp.RefusedError](), isA[*pendingCheckError](), isA[*inspect.AlertError](), isA[*inspect.UndecidedError](), isPendingUpdate), ""},
 		{exitUnsupported, anyOf(isA[*cluster.UnsupportedError](), isAny(kerr.UnsupportedVersion)), ""},
 		{exitDeadline, anyOf(isA[*cluster.DialError](), isA[*feature.NotConfirmedError](), isA[*ctp.StalledError](), isDeadline), ""},
 	}
