@@ -17,7 +17,9 @@ import (
 	"github.com/kshare/kshare/share"
 	"github.com/kshare/kshare/wire"
 	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
 // kafka is a real Kafka 4.4 with topics, and a client that is listened to.
