@@ -51,7 +51,7 @@ func (e *NotDrainedError) Hint() string {
 		}
 	}
 	if len(e.Result.InMemory) > 0 && len(e.Result.Steps) == 0 {
-		return "the metric TxnPendingRecordsCount of every broker tells; if it is 0, or this cluster is known to write TX_PENDING down, say so: --accept-memory"
+		return "the metrics of every broker tell: --endpoint, or --jolokia; if this cluster is known to write TX_PENDING down, or it does not matter: --accept-memory"
 	}
 	return survivorsHint(e.Result)
 }

@@ -33,6 +33,15 @@ type Observation struct {
 	// Producers are those that were to be watched, as far as a coordinator knows
 	// them, in any state.
 	Producers []inspect.Transaction
+	// Gauge is the metric TxnPendingRecordsCount; nil where it was not read.
+	Gauge *Gauge
+}
+
+// Gauge is how many records are in TX_PENDING by the metrics of brokers, also in
+// the memory of leaders alone (KIP-1289).
+type Gauge struct {
+	Records int64
+	Brokers int // that tell
 }
 
 // Observer looks at a cluster. watch are transactional IDs to tell about also
@@ -265,7 +274,7 @@ func (e *execution) look(ctx context.Context) error {
 		return err
 	}
 	if l.err = err; err == nil {
-		l.Evidence, l.watched = o.Evidence, o.Producers
+		l.Evidence, l.watched, l.gauge = o.Evidence, o.Producers, o.Gauge
 		l.report = inspect.NewPendingReport(o.Evidence, e.plan.Options.filter())
 	}
 	e.h.add(l)
@@ -393,7 +402,7 @@ func (e *execution) end(status Status, reason string, cause error) (*Result, err
 func (e *execution) result() *Result {
 	res := &Result{
 		Groups: e.plan.Options.Groups, Topics: e.plan.Options.Topics,
-		Started: e.plan.Started, Ended: e.now, Deadline: e.plan.Deadline,
+		Started: exact(e.plan.Started), Ended: exact(e.now), Deadline: exact(e.plan.Deadline),
 		LooksTaken: e.h.count, Clean: e.h.clean,
 		QuietMS: e.h.quietFor().Milliseconds(), QuietPeriodMS: e.h.quietPeriod().Milliseconds(),
 		History: e.h.trail, Acts: e.acts, Running: e.h.running,
