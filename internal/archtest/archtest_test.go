@@ -89,7 +89,7 @@ func usedBy() map[string][]string {
 		"github.com/twmb/franz-go/pkg/kerr":     {"bench", "internal/bigcluster", "internal/demo", "internal/kafkatest", "cluster", "commands", "ctp", "drain", "feature", "inspect", "sandbox", "share", "txn", "verify"},
 		"github.com/twmb/franz-go/pkg/kbin":     {"cluster", "internal/bigcluster", "internal/wiretap", "sandbox", "wire"},
 		"github.com/twmb/franz-go/pkg/sasl":     {"cluster", "internal/kafkatest"},
-		"github.com/twmb/franz-go/pkg/kversion": {"bench", "cluster", "feature", "internal/fakekafka", "sandbox"},
+		"github.com/twmb/franz-go/pkg/kversion": {"bench", "cluster", "feature", "internal/fakekafka", "internal/kafkatest", "sandbox"},
 	}
 }
 
