@@ -11,6 +11,7 @@ import (
 
 	"github.com/kshare/kshare/cluster"
 	"github.com/kshare/kshare/inspect"
+	"github.com/twmb/franz-go/pkg/kerr"
 )
 
 // Status is how a drain ended.
@@ -46,7 +47,7 @@ type Gauge struct {
 
 // Observer looks at a cluster. watch are transactional IDs to tell about also
 // when they have no transaction open. It may return *cluster.AuthError, which
-// ends a drain; after any other error it is asked again.
+// ends a drain where a broker said it; after any other error it is asked again.
 type Observer interface {
 	Observe(ctx context.Context, watch []string) (Observation, error)
 }
@@ -270,7 +271,7 @@ func (e *execution) look(ctx context.Context) error {
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
 	}
-	if _, ok := errors.AsType[*cluster.AuthError](err); ok {
+	if refused(err) {
 		return err
 	}
 	if l.err = err; err == nil {
@@ -279,6 +280,16 @@ func (e *execution) look(ctx context.Context) error {
 	}
 	e.h.add(l)
 	return nil
+}
+
+// refused reports whether a broker says that this principal may not. One that goes
+// away with a first request unanswered looks like one that speaks another
+// protocol, and is taken for that where nothing was ever answered; here something
+// was.
+func refused(err error) bool {
+	_, auth := errors.AsType[*cluster.AuthError](err)
+	_, said := errors.AsType[*kerr.Error](err)
+	return auth && said
 }
 
 // act does acts, some at once. Where ctx ends, the rest is not attempted.

@@ -13,6 +13,7 @@ import (
 	"github.com/kshare/kshare/cluster"
 	"github.com/kshare/kshare/inspect"
 	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kgo"
 )
 
 // world is a cluster as a test tells of it, in virtual time.
@@ -552,6 +553,8 @@ func TestExecuteFailingLooks(t *testing.T) {
 		"comes back": {errors.New("no route"), 4, StatusDrained, "", 12 * time.Second},
 		"does not":   {errors.New("no route"), 1000, StatusUnknown, "*drain.NotDrainedError", 35 * time.Second},
 		"refused":    {&cluster.AuthError{Err: kerr.SaslAuthenticationFailed}, 1000, StatusUnknown, "*cluster.AuthError", 2 * time.Second},
+		// A broker that restarts looks like one that wants another protocol.
+		"restarts": {&cluster.AuthError{Err: &kgo.ErrFirstReadEOF{}}, 4, StatusDrained, "", 12 * time.Second},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := &world{see: func(w *world) (Observation, error) {

@@ -84,6 +84,7 @@ type soakDrain struct {
 	name string
 	at   time.Duration
 	drain.Options
+	metrics bool // the metrics of brokers are read
 }
 
 // kinds names the options for the tally.
@@ -94,6 +95,7 @@ func (d soakDrain) kinds() []string {
 		"that only wait": !d.FenceAll && len(d.Fence) == 0 && !d.AbortHanging,
 		"--fence all":    d.FenceAll, "--fence id": len(d.Fence) > 0, "--abort-hanging": d.AbortHanging,
 		"with a timeout": d.Timeout > 0, "with a quiet period": d.QuietPeriod > 0,
+		"--accept-memory": d.AcceptMemory, "with metrics": d.metrics,
 	} {
 		if is {
 			out = append(out, name)
@@ -312,6 +314,9 @@ func (p planner) drain(i int) soakDrain {
 	if p.chance(30) {
 		d.QuietPeriod = p.seconds(1, 20)
 	}
+	if p.pending == sandbox.PendingMemory {
+		d.AcceptMemory, d.metrics = p.chance(30), p.chance(40)
+	}
 	if p.chance(20) {
 		d.Looks = 1 + p.IntN(4)
 	}
@@ -388,6 +393,12 @@ func (d soakDrain) String() string {
 	}
 	if d.AbortHanging {
 		s += " --abort-hanging"
+	}
+	if d.AcceptMemory {
+		s += " --accept-memory"
+	}
+	if d.metrics {
+		s += " with metrics"
 	}
 	if d.Timeout > 0 {
 		s += fmt.Sprintf(" --timeout %v", d.Timeout)

@@ -26,7 +26,8 @@ import (
 // sandbox knows:
 //
 //   - drained: nothing is TX_PENDING in scope that was before its last look, and
-//     no transaction that took part in scope then is open
+//     no transaction that took part in scope then is open. Where it was told to
+//     accept what may be in memory, that is named
 //   - otherwise: each range that is TX_PENDING in scope is named, and each
 //     transaction, or it says that it does not know, and why
 //
@@ -158,7 +159,7 @@ func (r *soakRun) do() {
 		rest.Go(func() { r.inject(f) })
 	}
 	for _, d := range r.plan.drains {
-		obs := r.observer()
+		obs := r.observer(d)
 		drains.Go(func() {
 			<-time.After(d.at)
 			r.drain(d, obs)
@@ -182,11 +183,12 @@ func (r *soakRun) finish() {
 			o.Fence = append(o.Fence, a.id)
 		}
 	}
-	res, err := r.drain(soakDrain{Options: o, name: "last"}, r.observer())
+	d := soakDrain{Options: o, name: "last"}
+	res, err := r.drain(d, r.observer(d))
 	switch {
 	case res == nil:
 		r.violate("the last drain: %v", err)
-	case res.Status != drain.StatusDrained && !r.hidden(r.truth(), o):
+	case res.Status != drain.StatusDrained && !(res.Status == drain.StatusUnknown && len(res.InMemory) > 0):
 		r.violate("the last drain, with nothing going on, ended %s: %s", res.Status, res.Reason)
 	}
 }
@@ -267,13 +269,14 @@ func (r *soakRun) inject(f soakFault) {
 // spy is an observer that notes the truth before each look.
 type spy struct {
 	drain.ClusterObserver
-	r    *soakRun
-	last truth // before the last look
-	good truth // before the last look that saw something
+	r       *soakRun
+	metrics bool  // reads the metrics of brokers as well
+	last    truth // before the last look
+	good    truth // before the last look that saw something
 }
 
-func (r *soakRun) observer() *spy {
-	return &spy{r: r, ClusterObserver: drain.ClusterObserver{Cluster: r.b.Connect(), Now: time.Now}}
+func (r *soakRun) observer(d soakDrain) *spy {
+	return &spy{r: r, metrics: d.metrics, ClusterObserver: drain.ClusterObserver{Cluster: r.b.Connect(), Now: time.Now}}
 }
 
 func (s *spy) Observe(ctx context.Context, watch []string) (drain.Observation, error) {
@@ -281,6 +284,11 @@ func (s *spy) Observe(ctx context.Context, watch []string) (drain.Observation, e
 	o, err := s.ClusterObserver.Observe(ctx, watch)
 	if err == nil {
 		s.good = s.last
+		if s.metrics {
+			st, err := s.r.b.Sandbox.State()
+			s.r.b.Check(err)
+			o.Gauge = &drain.Gauge{Records: int64(st.Pending), Brokers: len(o.Evidence.Support.Brokers)}
+		}
 	}
 	s.r.tally.count("looks", map[bool]string{true: "that saw something", false: "that failed"}[err == nil])
 	return o, err
@@ -340,7 +348,11 @@ func (r *soakRun) judge(d soakDrain, obs *spy, plan *drain.Plan, res *drain.Resu
 		if err != nil {
 			fail("and with an error")
 		}
-		if left := obs.last.and(now).in(r, d.Options); !left.empty() {
+		left := obs.last.and(now).in(r, d.Options)
+		if d.AcceptMemory {
+			left.pending = slices.DeleteFunc(left.pending, func(p sandbox.PendingRange) bool { return inMemory(res, p) })
+		}
+		if !left.empty() {
 			fail("left is %s", left)
 		}
 	} else {
@@ -353,7 +365,7 @@ func (r *soakRun) judge(d soakDrain, obs *spy, plan *drain.Plan, res *drain.Resu
 			}
 		}
 	}
-	if res.Status == drain.StatusUnknown && len(res.Gaps) == 0 && res.Pending.Status != inspect.StatusUnknown && !strings.Contains(res.Reason, "could not be looked at") {
+	if res.Status == drain.StatusUnknown && len(res.Gaps)+len(res.InMemory) == 0 && res.Pending.Status != inspect.StatusUnknown && !strings.Contains(res.Reason, "could not be looked at") {
 		fail("nothing says what is unknown")
 	}
 	// A look may end a little after time is up.
@@ -391,7 +403,7 @@ func (r *soakRun) judgeActs(res *drain.Result, fail func(string, ...any)) {
 
 func evidenceText(res *drain.Result, obs *spy, now truth) string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "  truth before the last look: %s\n  truth now: %s\n  looks %d, clean %d, quiet %dms of %dms\n", obs.last, now, res.LooksTaken, res.Clean, res.QuietMS, res.QuietPeriodMS)
+	fmt.Fprintf(&b, "  truth before the last look: %s\n  truth now: %s\n  may be in memory: %v\n  looks %d, clean %d, quiet %dms of %dms\n", obs.last, now, res.InMemory, res.LooksTaken, res.Clean, res.QuietMS, res.QuietPeriodMS)
 	if res.Pending != nil {
 		for _, row := range res.Pending.Rows {
 			fmt.Fprintf(&b, "  row %s\n", rowText(row))
@@ -517,12 +529,14 @@ func (t truth) in(r *soakRun, o drain.Options) truth {
 func (t truth) unnamed(res *drain.Result) []string {
 	var out []string
 	for _, p := range t.pending {
-		if !slices.ContainsFunc(res.Pending.Rows, func(row inspect.PendingRow) bool { return names(row, p) }) {
+		if !inMemory(res, p) && !slices.ContainsFunc(res.Pending.Rows, func(row inspect.PendingRow) bool { return names(row, p) }) {
 			out = append(out, rangeText(p))
 		}
 	}
 	for _, tx := range t.open {
-		if !slices.ContainsFunc(res.Pending.Rows, func(row inspect.PendingRow) bool { return row.TransactionalID != nil && *row.TransactionalID == tx.TransactionalID }) {
+		if !slices.ContainsFunc(res.Pending.Rows, func(row inspect.PendingRow) bool {
+			return row.TransactionalID != nil && *row.TransactionalID == tx.TransactionalID
+		}) {
 			out = append(out, openText(tx))
 		}
 	}
@@ -538,15 +552,9 @@ func names(row inspect.PendingRow, p sandbox.PendingRange) bool {
 	return row.ProducerID != nil && *row.ProducerID == p.ProducerID
 }
 
-// hidden reports whether something in scope is pending that no request tells of.
-func (r *soakRun) hidden(t truth, o drain.Options) bool {
-	if r.plan.pending == sandbox.PendingPersisted {
-		return false
-	}
-	t = t.in(r, o)
-	return slices.ContainsFunc(t.pending, func(p sandbox.PendingRange) bool {
-		return !slices.ContainsFunc(t.open, func(tx sandbox.OpenTransaction) bool { return tx.ProducerID == p.ProducerID })
-	})
+// inMemory reports whether a result says that a range may be in memory.
+func inMemory(res *drain.Result, p sandbox.PendingRange) bool {
+	return slices.Contains(res.InMemory, fmt.Sprintf("%s/%s-%d", p.GroupID, p.Topic, p.Partition))
 }
 
 func (t truth) String() string {
