@@ -164,7 +164,8 @@ type Result struct {
 	InMemory []string `json:"may_hold_in_memory"`
 
 	// Pending is what is pending in scope at the end: its rows are the survivors.
-	// Where the last look failed it is that of the one before.
+	// Where the last look failed, or was cut off, it is that of the one before, and
+	// its Time says when that was.
 	Pending   *inspect.PendingReport `json:"-"`
 	ClusterID string                 `json:"-"`
 	Warnings  []string               `json:"-"`
@@ -219,6 +220,7 @@ type execution struct {
 	h    *history
 	acts []ActResult
 	now  time.Time
+	cut  bool // a look was ended from outside
 }
 
 func (p *Plan) execution(x Execution) *execution {
@@ -245,6 +247,7 @@ func (e *execution) run(ctx context.Context) (*Result, error) {
 			}
 		}
 		if err := e.look(ctx); err != nil {
+			e.cut = true
 			return e.stopped(err)
 		}
 	}
@@ -274,6 +277,7 @@ func (e *execution) look(ctx context.Context) error {
 	if refused(err) {
 		return err
 	}
+	l.took = e.Clock.Now().Sub(l.began)
 	if l.err = err; err == nil {
 		l.Evidence, l.watched, l.gauge = o.Evidence, o.Producers, o.Gauge
 		l.report = inspect.NewPendingReport(o.Evidence, e.plan.Options.filter())
@@ -368,6 +372,10 @@ func (e *execution) stopped(cause error) (*Result, error) {
 	e.now = e.Clock.Now()
 	if errors.Is(cause, errLate) || errors.Is(cause, context.DeadlineExceeded) {
 		d := e.h.late()
+		if e.cut {
+			// It may be over since, and something else pending.
+			d.reason = fmt.Sprintf("time is up in the midst of a look; %s before: %s", e.now.Sub(e.h.last.began).Round(100*time.Millisecond), d.reason)
+		}
 		return e.end(d.end, d.reason, nil)
 	}
 	status := StatusPending

@@ -57,6 +57,9 @@ func (r *soakRun) setUp() {
 }
 
 func (a *soakApp) run() {
+	if !a.r.wait(a.at) {
+		return
+	}
 	for _, s := range a.steps {
 		if !a.r.wait(s.after) {
 			return

@@ -36,6 +36,7 @@ type soakGroup struct {
 }
 
 type soakAppPlan struct {
+	at      time.Duration
 	id      string // transactional ID
 	group   int
 	timeout time.Duration
@@ -84,7 +85,8 @@ type soakDrain struct {
 	name string
 	at   time.Duration
 	drain.Options
-	metrics bool // the metrics of brokers are read
+	metrics bool          // the metrics of brokers are read
+	away    time.Duration // of the brokers: the longer a look takes, the more happens meanwhile
 }
 
 // kinds names the options for the tally.
@@ -124,7 +126,7 @@ func newSoakPlan(seed uint64) *soakPlan {
 		p.apps = append(p.apps, p.app(i))
 	}
 	if p.chance(85) { // the rest shows that what is said without faults is right as well
-		for range 1 + p.IntN(5) {
+		for range 1 + p.IntN(pick(p.Rand, 2, 5, 10)) {
 			p.faults = append(p.faults, p.fault())
 		}
 	}
@@ -144,12 +146,12 @@ func (p planner) seconds(least, most float64) time.Duration {
 }
 
 func (p planner) app(i int) soakAppPlan {
-	a := soakAppPlan{id: fmt.Sprintf("app-%d", i), group: p.IntN(len(p.groups)), timeout: p.seconds(3, 40)}
+	a := soakAppPlan{at: p.seconds(0, pick(p.Rand, 0.1, 30)), id: fmt.Sprintf("app-%d", i), group: p.IntN(len(p.groups)), timeout: p.seconds(3, 40)}
 	if p.chance(6) {
 		a.timeout = twoPhase
 	}
-	pace := pick(p.Rand, 1.0, 3.0, 8.0)
-	for range 1 + p.IntN(6) {
+	pace := pick(p.Rand, 0.1, 0.5, 1.5, 4.0, 8.0)
+	for range 1 + p.IntN(pick(p.Rand, 3, 6, 12)) {
 		for range 1 + p.IntN(3) {
 			a.steps = append(a.steps, soakStep{
 				after: p.seconds(0, pace), do: doStage, n: 1 + p.IntN(4),
@@ -192,7 +194,7 @@ func (p planner) keysToFail() []int16 {
 }
 
 func (p planner) fault() soakFault {
-	f := soakFault{at: p.seconds(0, 30), lasts: p.seconds(0.5, 20)}
+	f := soakFault{at: p.seconds(0, pick(p.Rand, 5, 30, 60.0)), lasts: p.seconds(0.5, 20)}
 	f.Kind = pick(p.Rand, sandbox.FaultKinds()...)
 	txn := func() {
 		if p.chance(50) {
@@ -293,6 +295,9 @@ func (p planner) fault() soakFault {
 func (p planner) drain(i int) soakDrain {
 	d := soakDrain{name: fmt.Sprint(i), at: p.seconds(0, 25)}
 	d.Interval = p.seconds(1, 6)
+	if p.chance(60) {
+		d.away = pick(p.Rand, time.Millisecond, 20*time.Millisecond, 100*time.Millisecond, 400*time.Millisecond)
+	}
 	switch n := p.IntN(100); {
 	case n < 15:
 		d.Groups = []string{pick(p.Rand, p.groups...).id}
@@ -338,7 +343,7 @@ func (p *soakPlan) String() string {
 		fmt.Fprintf(&b, "  group %s of %v\n", g.id, g.topics)
 	}
 	for _, a := range p.apps {
-		fmt.Fprintf(&b, "  %s in group %s, timeout %v:", a.id, p.groups[a.group].id, a.timeout)
+		fmt.Fprintf(&b, "  %s at %v in group %s, timeout %v:", a.id, a.at, p.groups[a.group].id, a.timeout)
 		for _, s := range a.steps {
 			fmt.Fprintf(&b, " +%v %s", s.after, s.do)
 		}
@@ -381,7 +386,7 @@ func (f soakFault) String() string {
 
 // String is the drain for people.
 func (d soakDrain) String() string {
-	s := fmt.Sprintf("at %v every %v, %d looks", d.at, d.Interval, cmp.Or(d.Looks, drain.DefaultLooks))
+	s := fmt.Sprintf("at %v from %v away every %v, %d looks", d.at, d.away, d.Interval, cmp.Or(d.Looks, drain.DefaultLooks))
 	if len(d.Groups)+len(d.Topics) > 0 {
 		s += fmt.Sprintf(" of groups %v and topics %v", d.Groups, d.Topics)
 	}

@@ -271,24 +271,22 @@ type spy struct {
 	drain.ClusterObserver
 	r       *soakRun
 	metrics bool  // reads the metrics of brokers as well
-	last    truth // before the last look
-	good    truth // before the last look that saw something
+	last    truth               // before the last look
+	before  map[time.Time]truth // before each look, by when that began
 }
 
 func (r *soakRun) observer(d soakDrain) *spy {
-	return &spy{r: r, metrics: d.metrics, ClusterObserver: drain.ClusterObserver{Cluster: r.b.Connect(), Now: time.Now}}
+	return &spy{r: r, metrics: d.metrics, before: make(map[time.Time]truth), ClusterObserver: drain.ClusterObserver{Cluster: r.b.ConnectFrom(d.away), Now: time.Now}}
 }
 
 func (s *spy) Observe(ctx context.Context, watch []string) (drain.Observation, error) {
 	s.last = s.r.truth()
+	s.before[time.Now()] = s.last
 	o, err := s.ClusterObserver.Observe(ctx, watch)
-	if err == nil {
-		s.good = s.last
-		if s.metrics {
-			st, err := s.r.b.Sandbox.State()
-			s.r.b.Check(err)
-			o.Gauge = &drain.Gauge{Records: int64(st.Pending), Brokers: len(o.Evidence.Support.Brokers)}
-		}
+	if err == nil && s.metrics {
+		st, err := s.r.b.Sandbox.State()
+		s.r.b.Check(err)
+		o.Gauge = &drain.Gauge{Records: int64(st.Pending), Brokers: len(o.Evidence.Support.Brokers)}
 	}
 	s.r.tally.count("looks", map[bool]string{true: "that saw something", false: "that failed"}[err == nil])
 	return o, err
@@ -359,7 +357,11 @@ func (r *soakRun) judge(d soakDrain, obs *spy, plan *drain.Plan, res *drain.Resu
 		if err == nil || res.Reason == "" {
 			fail("without an error, or a reason")
 		}
-		if left := obs.good.and(now).in(r, d.Options); res.Status != drain.StatusUnknown {
+		before, ok := obs.before[res.Pending.Time]
+		if !ok {
+			fail("it does not say of when what is pending is")
+		}
+		if left := before.and(now).in(r, d.Options); res.Status != drain.StatusUnknown {
 			for _, missing := range left.unnamed(res) {
 				fail("not named is %s", missing)
 			}

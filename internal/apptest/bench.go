@@ -2,7 +2,9 @@ package apptest
 
 import (
 	"context"
+	"net"
 	"slices"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -82,10 +84,46 @@ func (b *Bench) Check(err error) {
 // Connect returns a further connection, which ends with the test.
 func (b *Bench) Connect() *cluster.Client {
 	b.T.Helper()
-	cl, err := cluster.Connect(b.T.Context(), cluster.Config{BootstrapServers: b.Sandbox.Addrs(), Dialer: b.network.DialContext})
+	return b.ConnectFrom(0)
+}
+
+// ConnectFrom is Connect from far away: each request takes that long to a broker.
+func (b *Bench) ConnectFrom(away time.Duration) *cluster.Client {
+	b.T.Helper()
+	cl, err := cluster.Connect(b.T.Context(), cluster.Config{
+		BootstrapServers: b.Sandbox.Addrs(),
+		Dialer: func(ctx context.Context, network, address string) (net.Conn, error) {
+			conn, err := b.network.DialContext(ctx, network, address)
+			if err != nil || away == 0 {
+				return conn, err
+			}
+			return &farConn{Conn: conn, away: away, closed: make(chan struct{})}, nil
+		},
+	})
 	b.Check(err)
 	b.clients = append(b.clients, cl)
 	return cl
+}
+
+// farConn is a connection to a broker that is far away.
+type farConn struct {
+	net.Conn
+	away   time.Duration
+	once   sync.Once
+	closed chan struct{}
+}
+
+func (c *farConn) Write(p []byte) (int, error) {
+	select {
+	case <-time.After(c.away):
+	case <-c.closed:
+	}
+	return c.Conn.Write(p)
+}
+
+func (c *farConn) Close() error {
+	c.once.Do(func() { close(c.closed) })
+	return c.Conn.Close()
 }
 
 // AtEnd calls f when the test is over, before the connections are closed. Its
