@@ -4,7 +4,6 @@ import (
 	"context"
 	"net"
 	"slices"
-	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -29,13 +28,14 @@ type Bench struct {
 	network kfake.VirtualNetwork
 	clients []*cluster.Client
 	closers []func(context.Context)
+	over    chan struct{} // closed at the end: nothing is far away any more
 }
 
 // Run runs a test on a bench. opts come after its own.
 func Run(t *testing.T, d wire.Dialect, p sandbox.PendingState, do func(b *Bench), opts ...sandbox.Option) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
-		b := &Bench{T: t, Pending: p}
+		b := &Bench{T: t, Pending: p, over: make(chan struct{})}
 		var err error
 		b.Sandbox, err = sandbox.Start(t.Context(), append([]sandbox.Option{
 			sandbox.WithDialect(d), sandbox.WithPendingState(p), sandbox.WithListen(b.network.Listen), sandbox.WithBasePort(9092),
@@ -48,6 +48,7 @@ func Run(t *testing.T, d wire.Dialect, p sandbox.PendingState, do func(b *Bench)
 			}
 		}()
 		defer func() {
+			close(b.over)
 			for _, cl := range b.clients {
 				cl.Close()
 			}
@@ -97,7 +98,7 @@ func (b *Bench) ConnectFrom(away time.Duration) *cluster.Client {
 			if err != nil || away == 0 {
 				return conn, err
 			}
-			return &farConn{Conn: conn, away: away, closed: make(chan struct{})}, nil
+			return &farConn{Conn: conn, away: away, near: b.over}, nil
 		},
 	})
 	b.Check(err)
@@ -108,22 +109,16 @@ func (b *Bench) ConnectFrom(away time.Duration) *cluster.Client {
 // farConn is a connection to a broker that is far away.
 type farConn struct {
 	net.Conn
-	away   time.Duration
-	once   sync.Once
-	closed chan struct{}
+	away time.Duration
+	near <-chan struct{} // closed when it is far away no more
 }
 
 func (c *farConn) Write(p []byte) (int, error) {
 	select {
 	case <-time.After(c.away):
-	case <-c.closed:
+	case <-c.near:
 	}
 	return c.Conn.Write(p)
-}
-
-func (c *farConn) Close() error {
-	c.once.Do(func() { close(c.closed) })
-	return c.Conn.Close()
 }
 
 // AtEnd calls f when the test is over, before the connections are closed. Its
