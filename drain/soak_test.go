@@ -150,6 +150,10 @@ func newSoakRun(b *apptest.Bench, plan *soakPlan, tally *tally) *soakRun {
 
 func (r *soakRun) do() {
 	r.setUp()
+	observers := make([]*spy, 0, len(r.plan.drains))
+	for _, d := range r.plan.drains {
+		observers = append(observers, r.observer(d))
+	}
 	var drains, rest sync.WaitGroup
 	for _, a := range r.apps {
 		rest.Go(a.run)
@@ -158,11 +162,10 @@ func (r *soakRun) do() {
 		f := r.plan.faults[i]
 		rest.Go(func() { r.inject(f) })
 	}
-	for _, d := range r.plan.drains {
-		obs := r.observer(d)
+	for i, d := range r.plan.drains {
 		drains.Go(func() {
 			<-time.After(d.at)
-			r.drain(d, obs)
+			r.drain(d, observers[i])
 		})
 	}
 	drains.Wait()
