@@ -138,8 +138,12 @@ type producer struct {
 	epoch int16
 }
 
-// place is what the scope of a drain goes by.
-type place struct{ group, topic string }
+// place is what the scope of a drain goes by, and the partition of
+// __share_group_state that a transaction lists for it.
+type place struct {
+	group, topic   string
+	statePartition int32
+}
 
 func newSoakRun(b *apptest.Bench, plan *soakPlan, tally *tally) *soakRun {
 	return &soakRun{
@@ -505,23 +509,27 @@ func (t truth) and(o truth) truth {
 	return both
 }
 
-// in returns what is in the scope of a drain: transactions by what they staged,
-// or tried to.
+// in returns what is in the scope of a drain: transactions by what they tried to
+// stage. One that lists a state partition and has nothing there but records out of
+// scope is not in it.
 func (t truth) in(r *soakRun, o drain.Options) truth {
-	in := func(p place) bool {
-		return (len(o.Groups) == 0 || slices.Contains(o.Groups, p.group)) && (len(o.Topics) == 0 || slices.Contains(o.Topics, p.topic))
+	in := func(group, topic string) bool {
+		return (len(o.Groups) == 0 || slices.Contains(o.Groups, group)) && (len(o.Topics) == 0 || slices.Contains(o.Topics, topic))
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	var out truth
 	for _, p := range t.pending {
-		if in(place{p.GroupID, p.Topic}) {
+		if in(p.GroupID, p.Topic) {
 			out.pending = append(out.pending, p)
 		}
 	}
 	for _, tx := range t.open {
 		for p := range r.meant[producer{tx.ProducerID, tx.ProducerEpoch}] {
-			if in(p) {
+			others := slices.ContainsFunc(t.pending, func(o sandbox.PendingRange) bool {
+				return o.ProducerID == tx.ProducerID && o.StatePartition == p.statePartition && !in(o.GroupID, o.Topic)
+			})
+			if in(p.group, p.topic) && slices.Contains(tx.StatePartitions, p.statePartition) && !others {
 				out.open = append(out.open, tx)
 				break
 			}
