@@ -277,7 +277,7 @@ func (r *soakRun) inject(f soakFault) {
 type spy struct {
 	drain.ClusterObserver
 	r       *soakRun
-	metrics bool  // reads the metrics of brokers as well
+	metrics bool                // reads the metrics of brokers as well
 	last    truth               // before the last look
 	before  map[time.Time]truth // before each look, by when that began
 }
