@@ -270,7 +270,7 @@ func (w *worker) idle() bool {
 // records were consumed; an error ends the run.
 func (w *worker) process(ctx context.Context, b *share.Batch) (int, error) {
 	if b.Len() == 0 {
-		w.acknowledge(b, gaps(b))
+		w.acknowledge(b, b.GapAcknowledgements())
 		return 0, nil
 	}
 	if err := w.dropLate(ctx, b); err != nil || b.Len() == 0 {
@@ -463,7 +463,7 @@ func (w *worker) stage(ctx context.Context, b *share.Batch, d *decisions) error 
 	}
 	d.sent = true
 	err := w.session.SendShareAcknowledgements(ctx, txn.ShareAcknowledgements{
-		Acknowledgements: &d.staged, Group: w.consumer.GroupMetadata(), Leaders: leaders(b),
+		Acknowledgements: &d.staged, Group: w.consumer.GroupMetadata(), Leaders: b.Leaders(),
 	})
 	d.stagedOK = err == nil
 	return err
@@ -597,24 +597,6 @@ func (w *worker) transformGuard(b *share.Batch) txn.Guard {
 		g.LockDeadline, g.LockDuration = b.LockDeadline(), b.LockDuration()
 	}
 	return g
-}
-
-func leaders(b *share.Batch) map[share.TopicPartition]int32 {
-	out := make(map[share.TopicPartition]int32, len(b.Partitions))
-	for _, p := range b.Partitions {
-		out[p.TopicPartition] = p.Leader
-	}
-	return out
-}
-
-func gaps(b *share.Batch) *share.Acknowledgements {
-	a := new(share.Acknowledgements)
-	for _, p := range b.Partitions {
-		for _, g := range p.Gaps {
-			a.AddRange(p.TopicPartition, g, wire.Gap)
-		}
-	}
-	return a
 }
 
 // committed counts a batch and acknowledges what is not part of transactions:

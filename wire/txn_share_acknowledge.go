@@ -3,6 +3,7 @@ package wire
 import (
 	"bytes"
 	"fmt"
+	"slices"
 
 	"github.com/twmb/franz-go/pkg/kbin"
 	"github.com/twmb/franz-go/pkg/kmsg"
@@ -197,8 +198,10 @@ func AppendAcknowledgementBatches(dst []byte, batches []AcknowledgementBatch, fo
 		dst = kbin.AppendInt64(dst, b.FirstOffset)
 		dst = kbin.AppendInt64(dst, b.LastOffset)
 		dst = kbin.AppendCompactArrayLen(dst, len(b.AcknowledgeTypes))
-		for _, t := range b.AcknowledgeTypes {
-			dst = append(dst, byte(t))
+		n := len(dst)
+		dst = slices.Grow(dst, len(b.AcknowledgeTypes))[:n+len(b.AcknowledgeTypes)]
+		for i, t := range b.AcknowledgeTypes {
+			dst[n+i] = byte(t)
 		}
 		dst = appendTags(dst, &b.UnknownTags)
 	}
