@@ -281,12 +281,20 @@ func (w *worker) process(ctx context.Context, b *share.Batch) (int, error) {
 		w.committed(b, d)
 		return int(d.accepted + d.rejected), nil
 	}
-	if unknown, ok := errors.AsType[*txn.OutcomeUnknownError](err); ok {
-		w.opts.Counts.Unknown.Add(1)
-		w.unknown.CompareAndSwap(nil, unknown)
+	if w.isUnknown(err) {
 		return 0, err
 	}
-	aerr := w.abort(d)
+	aerr := w.abort()
+	switch _, committed := errors.AsType[*txn.CommittedError](aerr); {
+	case committed: // the commit that seemed to have failed had not
+		w.committed(b, d)
+		return int(d.accepted + d.rejected), nil
+	case w.isUnknown(aerr):
+		return 0, aerr
+	}
+	if d.begun {
+		w.opts.Counts.Aborted.Add(1)
+	}
 	_, refused := errors.AsType[*RecordError](err)
 	switch {
 	case ctx.Err() != nil:
@@ -436,12 +444,15 @@ func (w *worker) copyAndStage(ctx context.Context, b *share.Batch, d *decisions)
 	}
 	staged := make(chan error, 1)
 	go func() { staged <- w.stage(ctx, b, d) }()
+	var err error
 	for _, p := range b.Partitions {
 		for _, r := range p.Records {
-			w.produce(ctx, r, d)
+			if perr := w.produce(ctx, r, d); err == nil {
+				err = perr
+			}
 		}
 	}
-	return <-staged
+	return cluster.Join(err, <-staged)
 }
 
 // transformAndStage transforms and produces, and stages once every record is
@@ -469,10 +480,10 @@ func (w *worker) stage(ctx context.Context, b *share.Batch, d *decisions) error 
 	return err
 }
 
-func (w *worker) produce(ctx context.Context, r *kgo.Record, d *decisions) {
+func (w *worker) produce(ctx context.Context, r *kgo.Record, d *decisions) error {
 	r.Topic = w.opts.To
-	w.session.Produce(ctx, r)
 	d.produced++
+	return w.session.Produce(ctx, r)
 }
 
 // decideGaps acknowledges acquired offsets that have no record, in the
@@ -542,7 +553,9 @@ func (w *worker) transform(ctx context.Context, b *share.Batch, d *decisions) er
 				d.released++
 			}
 			for _, o := range out {
-				w.produce(ctx, o, d)
+				if err := w.produce(ctx, o, d); err != nil {
+					return err
+				}
 			}
 		}
 		w.decideGaps(p, d)
@@ -637,16 +650,24 @@ func (w *worker) acknowledge(b *share.Batch, acks *share.Acknowledgements) bool 
 	return true
 }
 
+// isUnknown reports whether nobody knows whether a batch was committed, and notes
+// it.
+func (w *worker) isUnknown(err error) bool {
+	unknown, ok := errors.AsType[*txn.OutcomeUnknownError](err)
+	if ok {
+		w.opts.Counts.Unknown.Add(1)
+		w.unknown.CompareAndSwap(nil, unknown)
+	}
+	return ok
+}
+
 // abort ends the open transaction without effect. It returns an error when the
 // worker cannot go on.
-func (w *worker) abort(d *decisions) error {
+func (w *worker) abort() error {
 	ctx, cancel := w.cleanUp()
 	defer cancel()
 	err := w.session.Abort(ctx)
-	if d.begun {
-		w.opts.Counts.Aborted.Add(1)
-	}
-	if err != nil && txn.IsFatal(err) {
+	if err != nil && (txn.IsFatal(err) || txn.Classify(err) == txn.ClassOutcomeUnknown) {
 		return err
 	}
 	if err != nil {

@@ -165,6 +165,13 @@ func eachDialect(t *testing.T, do func(t *testing.T, dialect string)) {
 	}
 }
 
+func (r *rig) produce(s *txn.Session) {
+	r.t.Helper()
+	if err := s.Produce(r.t.Context(), out()); err != nil {
+		r.t.Fatal(err)
+	}
+}
+
 func out() *kgo.Record { return &kgo.Record{Topic: "out", Value: []byte("v")} }
 
 func TestCommitTakesEffectOnBothSides(t *testing.T) {
@@ -174,8 +181,8 @@ func TestCommitTakesEffectOnBothSides(t *testing.T) {
 		if err := s.Begin(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		s.Produce(t.Context(), out())
-		s.Produce(t.Context(), out())
+		r.produce(s)
+		r.produce(s)
 		if err := r.stage(s, r.acquire(10), wire.Accept); err != nil {
 			t.Fatal(err)
 		}
@@ -202,7 +209,7 @@ func TestAbortTakesNoEffect(t *testing.T) {
 						t.Fatal(err)
 					}
 					for range produced {
-						s.Produce(t.Context(), out())
+						r.produce(s)
 					}
 					held := r.acquire(5)
 					if err := r.stage(s, held, wire.Accept); err != nil {
@@ -241,7 +248,7 @@ func TestTransactionsWithAndWithoutRecords(t *testing.T) {
 				t.Fatalf("transaction %d: %v", i, err)
 			}
 			if produce {
-				s.Produce(t.Context(), out())
+				r.produce(s)
 			}
 			if err := r.stage(s, r.acquire(1), wire.Accept); err != nil {
 				t.Fatalf("transaction %d: %v", i, err)
@@ -335,7 +342,7 @@ func TestNoCommitAfterAFailedStage(t *testing.T) {
 		if err := s.Begin(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		s.Produce(t.Context(), out())
+		r.produce(s)
 		acks := held[0].All(wire.Accept)
 		tp := acks.Partitions()[0]
 		acks.AddRange(tp, share.Range{FirstOffset: 1000, LastOffset: 1001}, wire.Accept)
@@ -418,8 +425,8 @@ func TestFencedSession(t *testing.T) {
 	eachDialect(t, func(t *testing.T, dialect string) {
 		notices := map[string]func(r *rig, s *txn.Session) error{
 			"when it stages": func(r *rig, s *txn.Session) error { return r.stage(s, r.acquire(2), wire.Accept) },
-			"when it commits": func(_ *rig, s *txn.Session) error {
-				s.Produce(t.Context(), out())
+			"when it commits": func(r *rig, s *txn.Session) error {
+				r.produce(s)
 				return s.Commit(t.Context(), txn.Guard{})
 			},
 			"when it asks": func(_ *rig, s *txn.Session) error { return s.CheckOwner(t.Context()) },
@@ -478,7 +485,7 @@ func TestTimedOutTransaction(t *testing.T) {
 		if err := s.Begin(t.Context()); err != nil {
 			t.Fatalf("Begin after the timeout: %v", err)
 		}
-		s.Produce(t.Context(), out())
+		r.produce(s)
 		if err := s.Commit(t.Context(), txn.Guard{LockDeadline: time.Time{}}); err != nil {
 			if _, late := errors.AsType[*txn.GuardError](err); !late {
 				t.Fatalf("Commit of the next transaction: %v", err)
