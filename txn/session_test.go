@@ -2,7 +2,9 @@ package txn_test
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
+	"net"
 	"strconv"
 	"testing"
 	"time"
@@ -23,16 +25,26 @@ type rig struct {
 	sb *sandbox.Sandbox
 	cl *cluster.Client
 	c  *share.Consumer
+
+	dial func(ctx context.Context, network, address string) (net.Conn, error) // nil dials TCP
 }
 
-func newRig(t *testing.T, dialect string, records int) *rig {
+func newRig(t *testing.T, dialect string, records int, opts ...sandbox.Option) *rig {
+	t.Helper()
+	return newRigOn(t, nil, dialect, records, opts...)
+}
+
+// newRigOn is newRig on a network of its own.
+func newRigOn(t *testing.T, dial func(ctx context.Context, network, address string) (net.Conn, error), dialect string, records int, opts ...sandbox.Option) *rig {
 	t.Helper()
 	d, ok := wire.DialectByName(dialect)
 	if !ok {
 		t.Fatalf("no dialect %q", dialect)
 	}
-	sb, err := sandbox.Start(t.Context(), sandbox.WithDialect(d),
-		sandbox.WithTopics(sandbox.Topic{Name: "in", Partitions: 2}, sandbox.Topic{Name: "out", Partitions: 1}))
+	sb, err := sandbox.Start(t.Context(), append([]sandbox.Option{
+		sandbox.WithDialect(d),
+		sandbox.WithTopics(sandbox.Topic{Name: "in", Partitions: 2}, sandbox.Topic{Name: "out", Partitions: 1}),
+	}, opts...)...)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -41,7 +53,7 @@ func newRig(t *testing.T, dialect string, records int) *rig {
 			t.Error(err)
 		}
 	})
-	r := &rig{t: t, sb: sb}
+	r := &rig{t: t, sb: sb, dial: dial}
 	r.cl = r.connect()
 	if err := r.cl.SetGroupConfig(t.Context(), "g", "share.auto.offset.reset", "earliest"); err != nil {
 		t.Fatal(err)
@@ -66,7 +78,7 @@ func newRig(t *testing.T, dialect string, records int) *rig {
 
 func (r *rig) connect() *cluster.Client {
 	r.t.Helper()
-	cl, err := cluster.Connect(r.t.Context(), cluster.Config{BootstrapServers: r.sb.Addrs()})
+	cl, err := cluster.Connect(r.t.Context(), cluster.Config{BootstrapServers: r.sb.Addrs(), Dialer: r.dial})
 	if err != nil {
 		r.t.Fatal(err)
 	}
@@ -503,4 +515,58 @@ func TestNewSessionRefuses(t *testing.T) {
 	if _, ok := errors.AsType[*txn.TimeoutRejectedError](err); !ok || !txn.IsFatal(err) {
 		t.Errorf("a timeout of a day: %v, want a *TimeoutRejectedError", err)
 	}
+}
+
+func (r *rig) acknowledger(cfg txn.AcknowledgerConfig) *txn.Acknowledger {
+	r.t.Helper()
+	if cfg.TransactionalID == "" {
+		cfg.TransactionalID = "id"
+	}
+	a, err := txn.NewAcknowledger(r.t.Context(), r.cl, cfg)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	r.t.Cleanup(func() { _ = a.Close(context.WithoutCancel(r.t.Context())) })
+	return a
+}
+
+// acks says typ of everything in the batches, as the member is now.
+func (r *rig) acks(batches []*share.Batch, typ wire.AcknowledgeType) txn.ShareAcknowledgements {
+	acks := new(share.Acknowledgements)
+	for _, b := range batches {
+		acks.Merge(b.All(typ))
+	}
+	return txn.ShareAcknowledgements{Acknowledgements: acks, Group: r.c.GroupMetadata()}
+}
+
+// accepted counts the records of group "g" that are pending, and those that are
+// acknowledged.
+func (r *rig) accepted() (pending int, acknowledged int64) {
+	r.t.Helper()
+	st, err := r.sb.State()
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	var s struct {
+		Partitions []struct {
+			StartOffset int64 `json:"start_offset"`
+			Ranges      []struct {
+				FirstOffset int64  `json:"first_offset"`
+				LastOffset  int64  `json:"last_offset"`
+				State       string `json:"state"`
+			} `json:"ranges"`
+		} `json:"partitions"`
+	}
+	if err := json.Unmarshal(st.Share, &s); err != nil {
+		r.t.Fatal(err)
+	}
+	for _, p := range s.Partitions {
+		acknowledged += p.StartOffset // "in" begins at 0
+		for _, g := range p.Ranges {
+			if g.State == wire.Acknowledged.String() {
+				acknowledged += g.LastOffset - g.FirstOffset + 1
+			}
+		}
+	}
+	return st.Pending, acknowledged
 }
