@@ -214,8 +214,8 @@ func onBadNetwork(t *testing.T, records int, do func(r *rig, n *badNetwork)) {
 // ender is what a transaction is ended with: a session that has produced, one
 // that has not, an acknowledger.
 type ender struct {
-	commit, abort func(ctx context.Context) error
-	visible       int64 // records of "out" once it is committed
+	commit, abort, close func(ctx context.Context) error
+	visible              int64 // records of "out" once it is committed
 }
 
 // enders opens a transaction that holds all of held, in each way.

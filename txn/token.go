@@ -77,6 +77,8 @@ func (t Token) validate() error {
 		return &TokenError{Reason: fmt.Sprintf("producer ID %d with epoch %d is none of a transaction", t.ProducerID, t.ProducerEpoch)}
 	case t.Created.IsZero():
 		return &TokenError{Reason: "it does not say when it was made"}
+	case !inCalendar(t.Created), !inCalendar(t.Deadline):
+		return &TokenError{Reason: "its times are not of this era"}
 	}
 	for _, s := range append([]string{t.TransactionalID, t.ClusterID, t.Dialect}, t.GroupIDs...) {
 		if !utf8.ValidString(s) || len(s) > maxTokenString {
@@ -84,6 +86,12 @@ func (t Token) validate() error {
 		}
 	}
 	return nil
+}
+
+// inCalendar reports whether JSON has a form for a time.
+func inCalendar(t time.Time) bool {
+	y := t.UTC().Year()
+	return y >= 0 && y <= 9999
 }
 
 // normal returns the token with what both forms keep of it: times in UTC, to the
