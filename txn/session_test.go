@@ -6,6 +6,7 @@ import (
 	"errors"
 	"net"
 	"strconv"
+	"strings"
 	"testing"
 	"time"
 
@@ -26,8 +27,12 @@ type rig struct {
 	cl *cluster.Client
 	c  *share.Consumer
 
-	dial func(ctx context.Context, network, address string) (net.Conn, error) // nil dials TCP
+	dial  func(ctx context.Context, network, address string) (net.Conn, error) // nil dials TCP
+	users bool                                                                 // connect as admin
 }
+
+// asAdmin reports whether the test is one of those whose sandbox has users.
+func asAdmin(t *testing.T) bool { return strings.HasPrefix(t.Name(), "TestAuthorization/") }
 
 func newRig(t *testing.T, dialect string, records int, opts ...sandbox.Option) *rig {
 	t.Helper()
@@ -53,7 +58,7 @@ func newRigOn(t *testing.T, dial func(ctx context.Context, network, address stri
 			t.Error(err)
 		}
 	})
-	r := &rig{t: t, sb: sb, dial: dial}
+	r := &rig{t: t, sb: sb, dial: dial, users: asAdmin(t)}
 	r.cl = r.connect()
 	if err := r.cl.SetGroupConfig(t.Context(), "g", "share.auto.offset.reset", "earliest"); err != nil {
 		t.Fatal(err)
@@ -78,6 +83,9 @@ func newRigOn(t *testing.T, dial func(ctx context.Context, network, address stri
 
 func (r *rig) connect() *cluster.Client {
 	r.t.Helper()
+	if r.users {
+		return r.connectAs("admin", "a")
+	}
 	cl, err := cluster.Connect(r.t.Context(), cluster.Config{BootstrapServers: r.sb.Addrs(), Dialer: r.dial})
 	if err != nil {
 		r.t.Fatal(err)
