@@ -117,9 +117,20 @@ type Consumer struct {
 // *cluster.Error, *cluster.AuthError, *cluster.DialError or
 // *cluster.UnsupportedError.
 func NewConsumer(ctx context.Context, cl *cluster.Client, cfg Config) (*Consumer, error) {
+	c, interval, err := newMember(ctx, cl, cfg)
+	if err != nil {
+		return nil, err
+	}
+	c.wg.Go(func() { c.heartbeatLoop(interval) })
+	c.wg.Go(c.leaderLoop)
+	return c, nil
+}
+
+// newMember joins, and returns the interval to heartbeat at.
+func newMember(ctx context.Context, cl *cluster.Client, cfg Config) (*Consumer, time.Duration, error) {
 	named := cfg.MemberID != ""
 	if err := cfg.setDefaults(); err != nil {
-		return nil, err
+		return nil, 0, err
 	}
 	c := &Consumer{
 		cl: cl, cfg: cfg, named: named, dec: kgo.DefaultDecompressor(),
@@ -136,11 +147,9 @@ func NewConsumer(ctx context.Context, cl *cluster.Client, cfg Config) (*Consumer
 	if err != nil {
 		c.cancel(err)
 		c.cancelRequests()
-		return nil, err
+		return nil, 0, err
 	}
-	c.wg.Go(func() { c.heartbeatLoop(interval) })
-	c.wg.Go(c.leaderLoop)
-	return c, nil
+	return c, interval, nil
 }
 
 func (cfg *Config) setDefaults() error {

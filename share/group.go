@@ -337,13 +337,18 @@ func (c *Consumer) lookUpLeaders() error {
 	c.leaders = leaders
 	for _, node := range leaders {
 		if c.sessions[node] == nil && !c.closed {
-			s := &session{c: c, node: node, have: make(map[TopicPartition]bool), turn: make(chan struct{}, 1), left: c.named}
+			s := c.newSession(node)
 			c.sessions[node] = s
 			c.wg.Go(s.fetchLoop)
 		}
 	}
 	c.notify()
 	return err
+}
+
+// newSession returns a session with a leader that is not open yet.
+func (c *Consumer) newSession(node int32) *session {
+	return &session{c: c, node: node, have: make(map[TopicPartition]bool), turn: make(chan struct{}, 1), left: c.named}
 }
 
 // lookAgain asks the leader loop for another look. Called without mu.
