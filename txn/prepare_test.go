@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/kshare/kshare/cluster"
+	"github.com/kshare/kshare/internal/kafkatest"
 	"github.com/kshare/kshare/sandbox"
 	"github.com/kshare/kshare/share"
 	"github.com/kshare/kshare/txn"
@@ -313,7 +314,7 @@ func TestMain(m *testing.M) {
 		}
 		return
 	}
-	m.Run()
+	kafkatest.Main(m)
 }
 
 // prepareAndWait prepares a transaction, writes its token to file descriptor 3,
