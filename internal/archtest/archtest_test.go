@@ -44,6 +44,7 @@ func mayImport() map[string][]string {
 		"sandbox":          {"wire"},
 		"txn":              {"cluster", "share", "wire"},
 		"share":            {"cluster", "wire"},
+		"metrics":          {"share", "txn"}, // apart from both: Prometheus costs at import time
 		"cluster":          {"internal/config", "wire"},
 		"wire":             nil,
 		"internal/config":  nil,
@@ -56,6 +57,7 @@ func mayImport() map[string][]string {
 		"internal/archtest": nil,
 		"bench":             append([]string{"ctp", "sandbox"}, client...),
 		"docs/gen":          {"commands", "completions"},
+		"examples":          nil,
 		"examples/gen":      nil,
 	}
 }
@@ -74,6 +76,7 @@ func usedBy() map[string][]string {
 		"go.yaml.in/yaml/v3":                    {"output", "internal/config"},
 		"github.com/itchyny/gojq":               {"ctp"},
 		"golang.org/x/term":                     {"commands"},
+		"github.com/prometheus":                 {"metrics"},
 		"github.com/rogpeppe/go-internal":       nil, // tests only
 		"github.com/twmb/franz-go/pkg/kadm":     {"cluster", "commands", "ctp", "drain", "feature", "inspect", "sandbox", "share", "txn", "verify"},
 		"github.com/twmb/franz-go/pkg/kgo":      {"bench", "internal/demo", "internal/fakekafka", "internal/kafkatest", "cluster", "ctp", "drain", "feature", "inspect", "sandbox", "share", "txn", "verify"},
