@@ -277,9 +277,12 @@ func (p *PartitionAcknowledgements) addChanges(first int64, types []wire.Acknowl
 	if len(s.types) == 0 || s.LastOffset+1 != first {
 		return 0
 	}
-	n, before := 0, s.types[len(s.types)-1]
-	for n < len(types) && int8(types[n]) != before {
-		before = int8(types[n])
+	n, before := 0, wire.AcknowledgeType(s.types[len(s.types)-1])
+	for _, t := range types {
+		if t == before {
+			break
+		}
+		before = t
 		n++
 	}
 	if n == 0 {
@@ -287,8 +290,9 @@ func (p *PartitionAcknowledgements) addChanges(first int64, types []wire.Acknowl
 	}
 	k := len(s.types)
 	s.types = slices.Grow(s.types, n)[:k+n]
-	for i, t := range types[:n] {
-		s.types[k+i] = int8(t)
+	added := s.types[k:]
+	for i, t := range types[:len(added)] {
+		added[i] = int8(t)
 	}
 	s.LastOffset += int64(n)
 	p.run = 1

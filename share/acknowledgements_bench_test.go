@@ -17,25 +17,29 @@ func alternating() []wire.AcknowledgeType {
 	return types
 }
 
-// The measure: a loop written for this one case alone, which makes the one batch
-// that there is and appends it to a buffer. It checks nothing.
+// The measure: a loop over the same slice, written for what it holds. It knows
+// that the offsets follow each other, finds out whether one type would do, and
+// appends what it finds to the request.
 func BenchmarkAlternatingByHand(b *testing.B) {
 	in := alternating()
 	b.ReportAllocs()
 	var size int
 	for b.Loop() {
 		types := make([]byte, 0, len(in))
+		uniform := true
 		for _, t := range in {
+			uniform = uniform && t == in[0]
 			types = append(types, byte(t))
+		}
+		if uniform {
+			types = types[:1]
 		}
 		dst := make([]byte, 0, len(types)+64)
 		dst = append(dst, 2) // one batch
 		dst = binary.BigEndian.AppendUint64(dst, 0)
 		dst = binary.BigEndian.AppendUint64(dst, uint64(len(in)-1))
 		dst = binary.AppendUvarint(dst, uint64(len(types)+1))
-		for _, t := range types {
-			dst = append(dst, t)
-		}
+		dst = append(dst, types...)
 		dst = append(dst, 0)
 		size = len(dst)
 	}

@@ -154,15 +154,14 @@ func (a *Acknowledger) initTwoPhase(ctx context.Context, producerID int64, epoch
 		return 0, 0, err
 	}
 	resp := kresp.(*wire.InitProducerIDResponse)
-	switch err := kerr.ErrorForCode(resp.ErrorCode); err {
-	case kerr.InvalidTxnState, kerr.UnsupportedVersion:
+	err = kerr.ErrorForCode(resp.ErrorCode)
+	if errors.Is(err, kerr.InvalidTxnState) || errors.Is(err, kerr.UnsupportedVersion) {
 		return 0, 0, &cluster.UnsupportedError{
 			What: whatTwoPhase, Reason: fmt.Sprintf("the transaction coordinator refuses it with %s", cluster.Name(err)),
 			Advice: "set transaction.two.phase.commit.enable=true on the brokers",
 		}
-	default:
-		return resp.ProducerID, resp.ProducerEpoch, err
 	}
+	return resp.ProducerID, resp.ProducerEpoch, err
 }
 
 // requireTwoPhase returns an *UnsupportedError unless every broker has the

@@ -27,7 +27,6 @@ type twoPhaseConn struct {
 	mu      sync.Mutex
 	pending map[int32]int16 // key, and its version in the next 16 bits, by correlation ID
 	ready   []byte          // what Read returns next
-	out     []byte          // what is incomplete
 }
 
 // Write takes whole requests, as kgo writes them.

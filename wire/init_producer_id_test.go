@@ -76,7 +76,8 @@ func FuzzInitProducerID(f *testing.F) {
 		check := func(a, b interface {
 			ReadFrom(src []byte) error
 			AppendTo(dst []byte) []byte
-		}) {
+		},
+		) {
 			if a.ReadFrom(in) != nil {
 				return
 			}

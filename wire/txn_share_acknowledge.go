@@ -200,8 +200,9 @@ func AppendAcknowledgementBatches(dst []byte, batches []AcknowledgementBatch, fo
 		dst = kbin.AppendCompactArrayLen(dst, len(b.AcknowledgeTypes))
 		n := len(dst)
 		dst = slices.Grow(dst, len(b.AcknowledgeTypes))[:n+len(b.AcknowledgeTypes)]
-		for i, t := range b.AcknowledgeTypes {
-			dst[n+i] = byte(t)
+		types := dst[n:]
+		for i, t := range b.AcknowledgeTypes[:len(types)] {
+			types[i] = byte(t)
 		}
 		dst = appendTags(dst, &b.UnknownTags)
 	}
