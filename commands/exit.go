@@ -103,9 +103,9 @@ func exitRules() []exitRule {
 			kerr.TopicAuthorizationFailed, kerr.TransactionalIDAuthorizationFailed,
 			kerr.DelegationTokenAuthDisabled, kerr.SecurityDisabled,
 		)), "check the credentials, and the ACLs of this principal"},
-		{exitRefused, isA[*feature.RefusedError](), ""},
+		{exitRefused, anyOf(isA[*feature.RefusedError](), isA[*pendingCheckError](), isA[*ctp.RefusedError]()), ""},
 		{exitUnsupported, anyOf(isA[*cluster.UnsupportedError](), isAny(kerr.UnsupportedVersion)), ""},
-		{exitDeadline, anyOf(isA[*cluster.DialError](), isA[*feature.NotConfirmedError](), isDeadline), ""},
+		{exitDeadline, anyOf(isA[*cluster.DialError](), isA[*feature.NotConfirmedError](), isA[*ctp.StalledError](), isDeadline), ""},
 	}
 }
 

@@ -74,12 +74,13 @@ the kind "error".`,
 	root.SetHelpCommand(newHelpCmd(root))
 	root.AddCommand(
 		newFeatureCmd(d),
+		newInspectCmd(d),
 		newCtpCmd(d, runCtp),
 		newSandboxCmd(d),
 		newDemoCmd(d, runDemo),
 		newCompletionCmd(d, runCompletion),
 		newVersionCmd(d, runVersion),
-		newExitCodesTopic(),
+		newExitCodesTopic(), newExecTopic(),
 	)
 	t.finish(root)
 	return t

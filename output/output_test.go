@@ -356,3 +356,22 @@ func FuzzText(f *testing.F) {
 		}
 	})
 }
+
+// Times and their pointers look the same, in tables and in CSV.
+func TestTimeCells(t *testing.T) {
+	at := time.Date(2026, 11, 29, 13, 0, 0, 5_000_000, time.FixedZone("", 3600))
+	var none *time.Time
+	for _, c := range []struct {
+		v          any
+		shown, raw string
+	}{
+		{at, "2026-11-29T12:00:00Z", "2026-11-29T12:00:00.005Z"},
+		{&at, "2026-11-29T12:00:00Z", "2026-11-29T12:00:00.005Z"},
+		{time.Time{}, "-", ""},
+		{none, "?", "?"},
+	} {
+		if got := CellOf(c.v); got.shown != c.shown || got.raw != c.raw {
+			t.Errorf("CellOf(%v) shows %q and holds %q, want %q and %q", c.v, got.shown, got.raw, c.shown, c.raw)
+		}
+	}
+}
