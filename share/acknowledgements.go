@@ -277,14 +277,7 @@ func (p *PartitionAcknowledgements) addChanges(first int64, types []wire.Acknowl
 	if len(s.types) == 0 || s.LastOffset+1 != first {
 		return 0
 	}
-	n, before := 0, wire.AcknowledgeType(s.types[len(s.types)-1])
-	for _, t := range types {
-		if t == before {
-			break
-		}
-		before = t
-		n++
-	}
+	n := changes(wire.AcknowledgeType(s.types[len(s.types)-1]), types)
 	if n == 0 {
 		return 0
 	}
@@ -296,6 +289,25 @@ func (p *PartitionAcknowledgements) addChanges(first int64, types []wire.Acknowl
 	}
 	s.LastOffset += int64(n)
 	p.run = 1
+	return n
+}
+
+// changes counts the types at the start that each differ from the one before.
+func changes(before wire.AcknowledgeType, types []wire.AcknowledgeType) int {
+	n := 0
+	for len(types) >= 4 { // four at a time: this looks at every offset there is
+		if types[0] == before || types[1] == types[0] || types[2] == types[1] || types[3] == types[2] {
+			break
+		}
+		before, types, n = types[3], types[4:], n+4
+	}
+	for _, t := range types {
+		if t == before {
+			break
+		}
+		before = t
+		n++
+	}
 	return n
 }
 

@@ -401,7 +401,11 @@ func (a *Acknowledger) abort(ctx context.Context) error {
 			return nil
 		}
 	}
-	return a.settled(ctx, false, err)
+	err = a.settled(ctx, false, err)
+	if err != nil && a.phase == phasePrepared {
+		a.phase = phaseOpen // an abort may be on its way: it is not to be committed any more
+	}
+	return err
 }
 
 // settled finds out what became of an end that was not confirmed.

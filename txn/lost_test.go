@@ -406,6 +406,42 @@ func TestCommitThatComesTooLate(t *testing.T) {
 	}
 }
 
+// What was told to be aborted is not committed later, though nobody has confirmed
+// the abort.
+func TestUnconfirmedAbortIsNotCommitted(t *testing.T) {
+	for _, f := range []fate{cutBefore, cutAfter} {
+		t.Run(fmt.Sprint(f), func(t *testing.T) {
+			onBadNetwork(t, 4, func(r *rig, n *badNetwork) {
+				a := r.acknowledger(txn.AcknowledgerConfig{})
+				if _, err := a.PrepareAcknowledgements(r.t.Context(), r.acks(r.acquire(4), wire.Accept)); err != nil {
+					r.t.Fatal(err)
+				}
+				lost := once(f)
+				n.lose(func(key int16) fate {
+					out := lost(key)
+					if out != arrives {
+						n.fate = func(int16) fate { return cutBefore }
+					}
+					return out
+				})
+				ctx, cancel := context.WithTimeout(r.t.Context(), 5*time.Second)
+				defer cancel()
+				if err := a.AbortAcknowledgements(ctx); err == nil || txn.IsFatal(err) {
+					r.t.Errorf("AbortAcknowledgements without an answer: %v", err)
+				}
+				n.lose(nil)
+				if err := a.CommitPrepared(r.t.Context()); !isA[*txn.StateError](err) {
+					r.t.Errorf("CommitPrepared after that: %v, want a *StateError", err)
+				}
+				if err := a.AbortAcknowledgements(r.t.Context()); err != nil {
+					r.t.Errorf("AbortAcknowledgements again: %v", err)
+				}
+				r.wantAborted()
+			})
+		})
+	}
+}
+
 // A commit whose answer is lost, and after which another producer has come, may
 // have been either: the coordinator cannot tell any more.
 func TestUnknownAfterATakeover(t *testing.T) {
