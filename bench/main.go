@@ -375,6 +375,7 @@ func compareAll(ctx context.Context, only []string, records int64, rounds int) e
 		{"exec", compareExec},
 		{"workers", compareWorkers},
 		{"inspect", compareInspect},
+		{"txn", compareTxn},
 	} {
 		if !slices.Contains(only, c.name) {
 			continue

@@ -37,6 +37,7 @@ func Documents() []Document {
 		{Kind: "feature.upgrade", Version: 1, Items: reflect.TypeFor[feature.Item](), Data: reflect.TypeFor[feature.Result]()},
 		{Kind: "inspect.group", Version: 1, Items: reflect.TypeFor[inspect.GroupRow](), Data: reflect.TypeFor[inspect.GroupReport]()},
 		{Kind: "inspect.hanging", Version: 1, Items: reflect.TypeFor[hangingItem](), Data: reflect.TypeFor[inspect.HangingReport]()},
+		{Kind: "inspect.metrics", Version: 1, Items: reflect.TypeFor[inspect.MetricRow](), Data: reflect.TypeFor[inspect.MetricsReport]()},
 		{Kind: "inspect.partition", Version: 1, Items: reflect.TypeFor[inspect.RangeRow](), Data: reflect.TypeFor[inspect.PartitionReport]()},
 		{Kind: "inspect.pending", Version: 1, Items: reflect.TypeFor[pendingItem](), Data: reflect.TypeFor[inspect.PendingReport]()},
 		{Kind: "inspect.pending.summary", Version: 1, Data: reflect.TypeFor[inspect.PendingReport]()},

@@ -14,6 +14,7 @@ import (
 	"github.com/kshare/kshare/cluster"
 	"github.com/kshare/kshare/ctp"
 	"github.com/kshare/kshare/feature"
+	"github.com/kshare/kshare/inspect"
 	"github.com/kshare/kshare/output"
 	"github.com/kshare/kshare/sandbox"
 	"github.com/kshare/kshare/txn"
@@ -103,7 +104,8 @@ func exitRules() []exitRule {
 			kerr.TopicAuthorizationFailed, kerr.TransactionalIDAuthorizationFailed,
 			kerr.DelegationTokenAuthDisabled, kerr.SecurityDisabled,
 		)), "check the credentials, and the ACLs of this principal"},
-		{exitRefused, anyOf(isA[*feature.RefusedError](), isA[*pendingCheckError](), isA[*ctp.RefusedError]()), ""},
+		{exitRefused, anyOf(isA[*feature.RefusedError](), isA[*pendingCheckError](), isA[*ctp.RefusedError](),
+			isA[*inspect.AlertError](), isA[*inspect.UndecidedError]()), ""},
 		{exitUnsupported, anyOf(isA[*cluster.UnsupportedError](), isAny(kerr.UnsupportedVersion)), ""},
 		{exitDeadline, anyOf(isA[*cluster.DialError](), isA[*feature.NotConfirmedError](), isA[*ctp.StalledError](), isDeadline), ""},
 	}

@@ -54,7 +54,7 @@ const (
 	execWindow = 4096
 	// execLeave is how long a program has to end once its stdin is closed.
 	execLeave = 2 * time.Second
-	// maxAnswer bounds a line that a program answers with.
+	// maxAnswer bounds a line that a program answers with; errLineTooLong tells it.
 	maxAnswer = 64 << 20
 	// restartsInRow bounds how often a program is started again that has not
 	// answered anything in between, beyond the attempts for one record.
@@ -385,7 +385,7 @@ func (c *child) read(stdout io.Reader) {
 const pipeBytes = 64 << 10
 
 // errLineTooLong ends a program that does not end its lines.
-var errLineTooLong = fmt.Errorf("a line of its output is longer than %d bytes", maxAnswer)
+var errLineTooLong = errors.New("a line of its output is longer than 64 MiB")
 
 // wait waits for the end of a program whose stdout has ended, and returns how it
 // ended: never nil.

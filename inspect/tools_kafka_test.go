@@ -455,3 +455,93 @@ func TestKafkaTransactionTool(t *testing.T) {
 		}
 	}
 }
+
+// A transaction whose end is decided and whose marker cannot be written stays
+// prepared, and is told as by Kafka's own tool; that a broker is down makes the
+// answer incomplete, and takes nothing from it.
+func TestKafkaPreparedTransaction(t *testing.T) {
+	k := &kafka{Cluster: kafkatest.Start(t, kafkatest.Config{Version: kafkatest.Kafka44, Nodes: 3}), t: t, tap: wiretap.New()}
+	const down = 3
+	admin := k.Client(t)
+	req := kmsg.NewPtrCreateTopicsRequest()
+	topic := kmsg.NewCreateTopicsRequestTopic()
+	topic.Topic, topic.NumPartitions, topic.ReplicationFactor = "solo", -1, -1
+	topic.ReplicaAssignment = []kmsg.CreateTopicsRequestTopicReplicaAssignment{{Replicas: []int32{1, down}}}
+	// With one replica down the leader takes no marker.
+	topic.Configs = []kmsg.CreateTopicsRequestTopicConfig{{Name: "min.insync.replicas", Value: kmsg.StringPtr("2")}}
+	req.Topics = append(req.Topics, topic)
+	resp, err := req.RequestWith(t.Context(), admin)
+	if err == nil {
+		err = kerr.ErrorForCode(resp.Topics[0].ErrorCode)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	id := k.coordinatedElsewhere(admin, down)
+	p := k.Client(t, kgo.TransactionalID(id), kgo.TransactionTimeout(5*time.Minute))
+	if err = p.BeginTransaction(); err == nil {
+		err = p.ProduceSync(t.Context(), &kgo.Record{Topic: "solo", Value: []byte("x")}).FirstErr()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	k.KillNode(t, down)
+	if err := p.EndTransaction(t.Context(), kgo.TryCommit); err != nil {
+		t.Fatal(err)
+	}
+
+	if k.cl, err = cluster.Connect(t.Context(), cluster.Config{BootstrapServers: k.Bootstrap()[:2], Dialer: k.tap.Dial}); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(k.cl.Close)
+	r, err := inspect.DescribeTransactions(t.Context(), k.cl, inspect.TxnOptions{All: true})
+	if err != nil || len(r.Rows) != 1 {
+		t.Fatalf("error %v, transactions %+v", err, r)
+	}
+	x := r.Rows[0]
+	if x.State != "PrepareCommit" || x.AgeMS == nil || x.Deadline != nil || strings.Join(topicPartitionWords(x.Partitions), " ") != "solo-0" {
+		t.Errorf("transaction %+v, want it prepared, with an age, and with its partition", x)
+	}
+	if !slices.ContainsFunc(r.Gaps, func(g inspect.Gap) bool { return g.Broker != nil && *g.Broker == down }) {
+		t.Errorf("gaps %+v, want one of broker %d", r.Gaps, down)
+	}
+	const tool = kafkatest.TransactionTool
+	k.agree("list", [][]string{{id, strconv.Itoa(int(x.Coordinator)), strconv.FormatInt(x.ProducerID, 10), x.State}}, k.tool("TransactionalId", tool, "list"))
+
+	// It waits for its marker, and is no transaction that nobody will end.
+	hanging, err := inspect.ListHanging(t.Context(), k.cl, inspect.HangingOptions{Topics: []string{"solo"}})
+	if err != nil || len(hanging.Rows) > 0 || len(hanging.Gaps) == 0 {
+		t.Errorf("hanging %+v, %v, want none to be seen, and a gap", hanging, err)
+	}
+	k.StartNode(t, down)
+	for x.State != "CompleteCommit" {
+		r, err := inspect.DescribeTransactions(t.Context(), k.cl, inspect.TxnOptions{TransactionalIDs: []string{id}})
+		if err != nil || len(r.Rows) != 1 {
+			t.Fatalf("error %v, transactions %+v", err, r)
+		}
+		x = r.Rows[0]
+	}
+	if x.AgeMS != nil || len(x.Partitions) > 0 {
+		t.Errorf("transaction %+v, want an ended one to have neither age nor partitions", x)
+	}
+	k.tap.ReadOnly(t)
+}
+
+// coordinatedElsewhere returns a transactional ID that another node coordinates.
+func (k *kafka) coordinatedElsewhere(cl *kgo.Client, node int32) string {
+	k.t.Helper()
+	for i := range 100 {
+		req := kmsg.NewPtrFindCoordinatorRequest()
+		id := fmt.Sprintf("prepared-%d", i)
+		req.CoordinatorType, req.CoordinatorKeys = 1, []string{id}
+		resp, err := req.RequestWith(k.t.Context(), cl)
+		if err != nil || len(resp.Coordinators) != 1 {
+			k.t.Fatalf("find the coordinator of %s: %+v, %v", id, resp, err)
+		}
+		if c := resp.Coordinators[0]; c.ErrorCode == 0 && c.NodeID != node {
+			return id
+		}
+	}
+	k.t.Fatalf("node %d coordinates all transactional IDs", node)
+	return ""
+}
