@@ -139,11 +139,21 @@ func (p *identity) endRaisesEpoch(ctx context.Context) (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	level := int16(0)
+	known := false
 	for _, b := range brokers {
-		level = max(level, b.Finalized[wire.FeatureTransactionVersion])
+		if b.Err != nil {
+			err = b.Err
+			continue
+		}
+		known = true
+		if b.Finalized[wire.FeatureTransactionVersion] >= wire.TransactionVersion {
+			return true, nil
+		}
 	}
-	return level >= wire.TransactionVersion, nil
+	if !known { // unknown is not zero
+		return false, fmt.Errorf("read the level of %s: %w", wire.FeatureTransactionVersion, err)
+	}
+	return false, nil
 }
 
 // settle finds out how a transaction ended whose end was not confirmed; cause

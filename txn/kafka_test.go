@@ -3,6 +3,7 @@ package txn_test
 import (
 	"context"
 	"net"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -100,15 +101,25 @@ func TestEndsOnKafka(t *testing.T) {
 		},
 		"a commit arrives after the abort": func(k *kafka) {
 			s := k.open(txn.DefaultTimeout)
-			k.n.lose(each(held))
-			ctx, cancel := context.WithTimeout(k.ctx, time.Second)
+			ctx, cancel := context.WithCancel(k.ctx)
 			defer cancel()
+			k.n.lose(func(key int16) fate {
+				if key != endTxnKey {
+					return arrives
+				}
+				cancel() // nobody waits any longer for what is on its way now
+				return held
+			})
 			if err := s.Commit(ctx, txn.Guard{}); !isA[*txn.OutcomeUnknownError](err) {
 				k.t.Fatalf("Commit without an answer: %v, want an *OutcomeUnknownError", err)
 			}
 			k.n.lose(nil)
 			if err := s.Abort(k.ctx); err != nil {
 				k.t.Fatal(err)
+			}
+			late := k.n.release(k.t)
+			if len(late) == 0 || slices.Contains(late, nil) {
+				k.t.Errorf("the answers to the late commit are %v, want it refused", late)
 			}
 			k.wantVisible(0)
 		},
@@ -127,6 +138,13 @@ func TestEndsOnKafka(t *testing.T) {
 				t.Fatal(err)
 			}
 			t.Cleanup(k.cl.Close)
+			for { // a producer that asks too early asks again only after some seconds
+				if _, err := k.cl.Topics(ctx, topic); err == nil {
+					break
+				} else if ctx.Err() != nil {
+					t.Fatal(err)
+				}
+			}
 			do(k)
 		})
 	}
