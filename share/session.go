@@ -273,7 +273,9 @@ func (s *session) takeFetched(resp *kmsg.ShareFetchResponse, sent time.Time) err
 				continue
 			}
 			if err := kerr.ErrorForCode(rp.ErrorCode); err != nil {
-				delete(s.have, tp)
+				// It stays in the session, and the broker answers at once for as
+				// long as it does: a later request forgets it, when the leader is
+				// known to be another one.
 				if firstErr == nil {
 					firstErr = s.partitionError("fetch for", tp, err, rp.ErrorMessage)
 				}
