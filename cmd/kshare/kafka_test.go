@@ -33,6 +33,7 @@ var notOnKafka = map[string]string{
 	"demo.txtar":                "is about the demonstration, which has a sandbox of its own",
 	"feature_tables.txtar":      "connects to no cluster",
 	"inspect_metrics.txtar":     "is about the metrics that the sandbox serves; a test of package inspect reads those of Kafka",
+	"sandbox_fault.txtar":       "is about the sandbox",
 	"sandbox_run.txtar":         "is about the sandbox",
 	"sandbox_run_refused.txtar": "is about the sandbox",
 	"usage_errors.txtar":        "connects to no cluster",
