@@ -15,7 +15,8 @@ import (
 
 const (
 	// readBytes is what one fetch brings, or one record batch if that is larger.
-	readBytes = 1 << 20
+	// Decompressed and decoded, small records take many times as much.
+	readBytes = 256 << 10
 	// readTries is how often a partition is asked for without an answer that gets
 	// reading on, its leader being looked up in between.
 	readTries = 3
@@ -27,7 +28,8 @@ const (
 // has when reading begins, and calls fn for each record in turn. Control records
 // are left out; records of open and aborted transactions are not. Records that
 // are deleted meanwhile are passed over. The record belongs to the caller. At
-// most one fetch of 1 MiB, or one larger record batch, is held at a time.
+// most one fetch of 256 KiB, or one larger record batch, is held at a time, and
+// what it is decompressed.
 //
 // It follows a partition whose leader moves, for a few seconds. It may return
 // *Error, *AuthError, or the error of ctx; what fn was called with is then a part

@@ -75,6 +75,7 @@ func TestClassify(t *testing.T) {
 		{"some of several", wrap(&partlyError{[]error{kerr.TransactionalIDAuthorizationFailed}}), 3, ""},
 		{"level is refused", wrap(&feature.UpdateError{Err: kerr.InvalidUpdateVersion}), 1, ""},
 		{"level is refused while pending", wrap(&feature.UpdateError{Err: kerr.InvalidUpdateVersion, Pending: make([]inspect.PendingRow, 1)}), 6, "kshare drain"},
+		{"--check", wrap(&pendingCheckError{"x"}), 6, ""},
 		{"usage", wrap(usagef("x")), 64, ""},
 		{"usage with hint", hintf(usagef("x"), "read %s", "this"), 64, "read this"},
 		{"SIGINT", &SignalError{os.Interrupt}, 130, ""},

@@ -26,6 +26,8 @@ incomplete (exit status 3), and is never taken for nothing.`,
 	cmd.AddCommand(
 		newInspectPendingCmd(d, openInspectPending),
 		newInspectGroupCmd(d, runInspectGroup),
+		newInspectPartitionCmd(d, runInspectPartition),
+		newInspectTxnCmd(d, runInspectTxn),
 	)
 	return cmd
 }

@@ -23,8 +23,8 @@ func newInspectGroupCmd(d *Deps, run runFunc[inspectGroupOptions, *inspect.Group
 		Use:   "group [<group-id>...]",
 		Short: "List share groups, or describe some: members, offsets, lag, configs",
 		Long: `List share groups, or describe those that are named: their members and what is
-assigned to them, start offset, end offset and lag of each share-partition,
-every config that is in force and where it comes from, where rejected records go,
+assigned to them, start offset, end offset and lag of each share-partition, the
+configs that are in force and where they come from, where rejected records go,
 and how many records are in TX_PENDING.
 
 The lag of a share-partition counts the records from its start offset on that
@@ -213,7 +213,8 @@ func pendingSummaryText(p *inspect.TxPendingSummary) string {
 	if p.Records == 0 {
 		return fmt.Sprintf("%s: %s", p.Status, p.Reason)
 	}
-	s := fmt.Sprintf("%s: %d records of %d share-partitions, held by %d owners", p.Status, p.Records, p.SharePartitions, p.Owners)
+	s := fmt.Sprintf("%s: %d records of %s, held by %s", p.Status, p.Records,
+		count(p.SharePartitions, "share-partition", "share-partitions"), count(p.Owners, "owner", "owners"))
 	if p.OldestAgeMS != nil {
 		s += ", the oldest since " + output.Duration(time.Duration(*p.OldestAgeMS)*time.Millisecond)
 	}

@@ -21,7 +21,7 @@ func (o *inspectPendingOptions) view(d *Deps, rep *inspect.PendingReport) output
 // pendingItem is a row with the command that resolves it, which can be pasted
 // into a shell; null when there is none.
 type pendingItem struct {
-	*inspect.PendingRow
+	inspect.PendingRow
 	Command *string `json:"command"`
 }
 
@@ -38,7 +38,7 @@ func inspectPendingView(d *Deps, rep *inspect.PendingReport) output.View {
 	)
 	for i := range rep.Rows {
 		r := &rep.Rows[i]
-		items[i] = pendingItem{PendingRow: r}
+		items[i] = pendingItem{PendingRow: *r}
 		command := output.NA()
 		if c, ok := d.commandLine(r.Command); ok {
 			items[i].Command, command = &c, output.CellOf(c)

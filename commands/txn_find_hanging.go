@@ -100,9 +100,9 @@ func checkHanging(rep *inspect.HangingReport) error {
 	return nil
 }
 
-// hangingItem is a row with the command that aborts it, for a shell; null when it
+// hangingLine is a row with the command that aborts it, for a shell; null when it
 // is not certain.
-type hangingItem struct {
+type hangingLine struct {
 	*inspect.HangingRow
 	Command *string `json:"command"`
 }
@@ -111,12 +111,12 @@ func txnFindHangingView(d *Deps, rep *inspect.HangingReport) output.View {
 	if rep == nil {
 		return output.View{}
 	}
-	items := make([]hangingItem, len(rep.Rows))
+	items := make([]hangingLine, len(rep.Rows))
 	t := output.NewTable("TOPIC", "PARTITION", "PRODUCER-ID", "PRODUCER-EPOCH", "START-OFFSET", "AGE", "TRANSACTIONAL-ID", "STATE", "COMMAND")
 	wide := output.NewTable("TOPIC", "PARTITION", "LEADER", "PRODUCER-ID", "PRODUCER-EPOCH", "COORDINATOR-EPOCH", "START-OFFSET", "LAST-TIMESTAMP", "AGE", "TRANSACTIONAL-ID", "STATE", "CERTAIN", "REASON", "COMMAND")
 	for i := range rep.Rows {
 		r := &rep.Rows[i]
-		items[i] = hangingItem{HangingRow: r}
+		items[i] = hangingLine{HangingRow: r}
 		command := output.NA()
 		if c, ok := d.commandLine(r.Command); ok {
 			items[i].Command, command = &c, output.CellOf(c)

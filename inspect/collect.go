@@ -81,6 +81,8 @@ type collector struct {
 	brokers []cluster.BrokerVersions // that answer
 	topic   *cluster.Topic           // __share_group_state; nil: there is none, or it is hidden
 	unread  []int32                  // its partitions that could not be read
+	// coordinators are the partitions of __transaction_state; nil: not known.
+	coordinators []cluster.Partition
 
 	// The states that hold TX_PENDING, by the topic.
 	written map[ShareKey]ShareState
@@ -135,6 +137,9 @@ func (c *collector) topics(ctx context.Context) []Gap {
 	c.ev.Topics = make(map[[16]byte]string, len(all))
 	for _, t := range all {
 		c.ev.Topics[t.ID] = t.Name
+		if t.Name == transactionTopic {
+			c.coordinators = t.Partitions
+		}
 	}
 	return nil
 }
@@ -171,11 +176,51 @@ func readSweep(ctx context.Context, cl Cluster, brokers []cluster.BrokerVersions
 	return defaultSweep
 }
 
+// transactionTopic holds the state of transactions; the leader of a partition
+// coordinates those in it.
+const transactionTopic = "__transaction_state"
+
+// mostLists is how often transactions are listed while their coordinators move.
+const mostLists = 3
+
+// transactions lists and describes the open transactions. One whose coordinator
+// moves from a broker that was not asked yet to one that was is listed by neither,
+// so the coordinators have to be the same before and after.
 func (c *collector) transactions(ctx context.Context) error {
-	txns, gaps, err := ListTransactions(ctx, c.cl, c.brokers, TransactionQuery{States: OpenStates(), Describe: true, Now: c.opts.Now})
-	c.ev.Transactions = txns
-	c.gaps.add(gaps...)
-	return err
+	for n := 1; ; n++ {
+		txns, gaps, err := ListTransactions(ctx, c.cl, c.brokers, TransactionQuery{States: OpenStates(), Describe: true, Now: c.opts.Now})
+		if err != nil {
+			return err
+		}
+		before := c.coordinators
+		c.coordinators = c.readCoordinators(ctx)
+		moved := before != nil && c.coordinators != nil && !slices.Equal(before, c.coordinators)
+		if moved && n < mostLists {
+			continue
+		}
+		c.ev.Transactions = txns
+		c.gaps.add(gaps...)
+		if moved {
+			c.gaps.add(Gap{
+				Source: SourceListTransactions, Advice: "look again",
+				Reason: "the coordinators of transactions moved each time that these were listed, so some may be missing",
+			})
+		}
+		return nil
+	}
+}
+
+// readCoordinators returns who coordinates transactions; nil where that is not
+// told, which is no gap by itself.
+func (c *collector) readCoordinators(ctx context.Context) []cluster.Partition {
+	if c.coordinators == nil {
+		return nil
+	}
+	topics, err := c.cl.Topics(ctx, transactionTopic)
+	if err != nil {
+		return nil
+	}
+	return topics[transactionTopic].Partitions
 }
 
 // groupsAndStates reads share groups and, beside them, the topic of their states.

@@ -15,6 +15,7 @@ import (
 	"github.com/kshare/kshare/txn"
 	"github.com/kshare/kshare/wire"
 	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
 	"github.com/twmb/franz-go/pkg/sasl"
 	"github.com/twmb/franz-go/pkg/sasl/plain"
 )
@@ -176,4 +177,129 @@ func TestCollect(t *testing.T) {
 		}
 		tap.ReadOnly(t)
 	})
+}
+
+// A cluster that keeps TX_PENDING in its leaders has nothing to read, but the
+// transaction lists the partition.
+func TestCollectFromMemoryState(t *testing.T) {
+	r := newRig(t, "", sandbox.WithPendingState(sandbox.PendingMemory))
+	_, _ = r.stage("billing-1", wire.Accept)
+	ev := r.collect(r.connect("", nil))
+	if len(ev.Gaps) > 0 || len(ev.States) > 0 || ev.Persists || len(ev.Transactions) != 1 {
+		t.Fatalf("evidence %+v", ev)
+	}
+	if parts, _ := ev.Transactions[0].StatePartitions(); len(parts) == 0 || !ev.Transactions[0].HoldsShareAcks() {
+		t.Errorf("transaction %+v", ev.Transactions[0])
+	}
+}
+
+// However a transaction ends, nothing of it is left; what has no transaction any
+// more is found with its former owner.
+func TestCollectAfterTheEnd(t *testing.T) {
+	eachDialect(t, func(t *testing.T, d wire.Dialect) {
+		r := newRig(t, "", sandbox.WithDialect(d))
+		cl := r.connect("", nil)
+		for name, end := range map[string]func(*txn.Session) error{
+			"abort": func(s *txn.Session) error { return s.Abort(t.Context()) },
+			"fence": func(*txn.Session) error {
+				s, err := txn.NewSession(t.Context(), r.connect("", nil), txn.Config{TransactionalID: "fence"})
+				if err == nil {
+					err = s.Close(t.Context())
+				}
+				return err
+			},
+		} {
+			s, n := r.stage(name, wire.Reject)
+			if got := pending(r.collect(cl)); len(got) != 1 || n == 0 {
+				t.Errorf("%s: pending %v before the end, want %d of one producer", name, got, n)
+			}
+			if err := end(s); err != nil {
+				t.Fatal(err)
+			}
+			if ev := r.collect(cl); len(ev.States)+len(ev.Transactions)+len(ev.Ended)+len(ev.Gaps) > 0 {
+				t.Errorf("%s: evidence after the end %+v", name, ev)
+			}
+		}
+	})
+}
+
+// Each right that is missing, in turn, is named.
+func TestCollectByRights(t *testing.T) {
+	rights := map[string]sandbox.ACL{
+		"noids":     allow("", kmsg.ACLResourceTypeTransactionalId, "*", kmsg.ACLOperationDescribe),
+		"noread":    allow("", kmsg.ACLResourceTypeTopic, "__share_group_state", kmsg.ACLOperationRead),
+		"nogroup":   allow("", kmsg.ACLResourceTypeGroup, "*", kmsg.ACLOperationDescribe),
+		"nocluster": allow("", kmsg.ACLResourceTypeCluster, "kafka-cluster", kmsg.ACLOperationClusterAction),
+		"notopics":  allow("", kmsg.ACLResourceTypeTopic, "*", kmsg.ACLOperationDescribe),
+	}
+	users := []sandbox.User{{Name: "admin", Password: "secret", Super: true}, {Name: "all", Password: "secret"}}
+	var acls []sandbox.ACL
+	grant := func(user string, but ...string) {
+		users = append(users, sandbox.User{Name: user, Password: "secret"})
+		for name, acl := range rights {
+			if !slices.Contains(but, name) {
+				acl.Principal = "User:" + user
+				acls = append(acls, acl)
+			}
+		}
+	}
+	for name := range rights {
+		grant(name, name)
+	}
+	grant("notopic", "noread", "notopics")
+	acls = append(acls, allow("notopic", kmsg.ACLResourceTypeTopic, "in", kmsg.ACLOperationDescribe))
+	users = slices.DeleteFunc(users, func(u sandbox.User) bool { return u.Name == "all" })
+	grant("all")
+	// One ID of several does not do.
+	grant("someids", "noids")
+	acls = append(acls, allow("someids", kmsg.ACLResourceTypeTransactionalId, "billing-1", kmsg.ACLOperationDescribe))
+
+	r := newRig(t, "admin", sandbox.WithUsers(users...), sandbox.WithACLs(acls...))
+	_, n := r.stage("billing-1", wire.Accept)
+	for _, c := range []struct {
+		user    string
+		want    []string // the ACLs that are missing
+		pending bool     // seen all the same
+	}{
+		{"all", nil, true},
+		{"noids", []string{"DESCRIBE on TRANSACTIONAL_ID *"}, true},
+		{"someids", []string{"DESCRIBE on TRANSACTIONAL_ID *"}, true},
+		{"noread", []string{"READ on TOPIC __share_group_state"}, true},
+		{"nogroup", []string{"DESCRIBE on GROUP *"}, true},
+		{"nocluster", []string{"CLUSTER_ACTION on CLUSTER kafka-cluster"}, true},
+		{"notopics", []string{"DESCRIBE on TOPIC *"}, true},
+		{"notopic", []string{"DESCRIBE on TOPIC *", "DESCRIBE on TOPIC __share_group_state"}, false},
+	} {
+		t.Run(c.user, func(t *testing.T) {
+			tap := wiretap.New()
+			ev := r.collect(r.connect(c.user, tap))
+			var got []string
+			for _, g := range ev.Gaps {
+				if g.ACL == nil || g.Advice == "" || g.Reason == "" {
+					t.Errorf("gap %+v", g)
+					continue
+				}
+				got = append(got, g.ACL.String())
+			}
+			slices.Sort(got)
+			if got = slices.Compact(got); !slices.Equal(got, c.want) {
+				t.Errorf("missing %q, want %q", got, c.want)
+			}
+			seen := int64(0)
+			for _, n := range pending(ev) {
+				seen += n
+			}
+			if c.pending && seen != n || !c.pending && seen != 0 || len(ev.Ended) > 0 {
+				t.Errorf("%d records pending, want %d: %t; ended %+v", seen, n, c.pending, ev.Ended)
+			}
+			tap.ReadOnly(t)
+		})
+	}
+}
+
+func allow(user string, resource kmsg.ACLResourceType, name string, op kmsg.ACLOperation) sandbox.ACL {
+	return sandbox.ACL{
+		Principal: "User:" + user, Resource: resource, Name: name,
+		Pattern: kmsg.ACLResourcePatternTypeLiteral, Operation: op,
+	}
 }

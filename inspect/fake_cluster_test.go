@@ -40,7 +40,7 @@ type fakeCluster struct {
 	denied   map[ACL]bool
 	// intercept is called before a request is answered, outside of the lock; it
 	// may change the cluster, and answers instead where it returns true.
-	intercept func(node int32, req kmsg.Request) (kmsg.Response, error, bool) //nolint:revive // as kfake has it
+	intercept func(node int32, req kmsg.Request) (kmsg.Response, error, bool)
 	// beforeRead is called before a partition is read.
 	beforeRead func(partition int32) error
 	sent       []fakeRequest
@@ -216,7 +216,7 @@ func (f *fakeCluster) RequestBroker(ctx context.Context, node int32, req kmsg.Re
 	case *kmsg.ListGroupsRequest:
 		resp := req.ResponseKind().(*kmsg.ListGroupsResponse)
 		for _, g := range f.groups {
-			if g.Coordinator == node {
+			if g.Coordinator == node && !f.lacks(aclGroups) {
 				resp.Groups = append(resp.Groups, kmsg.ListGroupsResponseGroup{Group: g.GroupID, GroupType: "share", GroupState: g.State})
 			}
 		}
@@ -355,7 +355,7 @@ func (f *fakeCluster) describeGroups(req *kmsg.ShareGroupDescribeRequest) kmsg.R
 		if !slices.ContainsFunc(f.groups, func(g Group) bool { return g.GroupID == id }) {
 			g.ErrorCode = kerr.GroupIDNotFound.Code
 		}
-		if f.lacks(ACL{"DESCRIBE", "GROUP", "*"}) {
+		if f.lacks(aclGroups) {
 			g.ErrorCode = kerr.GroupAuthorizationFailed.Code
 		}
 		resp.Groups = append(resp.Groups, g)
@@ -484,4 +484,44 @@ func contextWithCause(t *testing.T) (context.Context, context.CancelCauseFunc) {
 	ctx, cancel := context.WithCancelCause(t.Context())
 	t.Cleanup(func() { cancel(nil) })
 	return ctx, cancel
+}
+
+// onRead calls fn when the topic is read for the first time.
+func (f *fakeCluster) onRead(fn func()) {
+	fn = once(fn)
+	f.beforeRead = func(int32) error {
+		fn()
+		return nil
+	}
+}
+
+// on calls fn before the nth request of a kind is answered.
+func (f *fakeCluster) on(key kmsg.Key, nth int, fn func()) {
+	before := f.intercept
+	f.intercept = func(node int32, req kmsg.Request) (kmsg.Response, error, bool) {
+		if before != nil {
+			if resp, err, ok := before(node, req); ok {
+				return resp, err, ok
+			}
+		}
+		if req.Key() == int16(key) {
+			f.mu.Lock()
+			nth--
+			now := nth == 0
+			f.mu.Unlock()
+			if now {
+				fn()
+			}
+		}
+		return nil, nil, false
+	}
+}
+
+// describeEnded describes ended transactions in short: ID, state, producer, epoch.
+func describeEnded(ev *Evidence) []string {
+	var out []string
+	for _, t := range ev.Ended {
+		out = append(out, fmt.Sprintf("%s %s %d %d", t.TransactionalID, t.State, t.ProducerID, t.ProducerEpoch))
+	}
+	return out
 }

@@ -38,7 +38,6 @@ type DeadLetterQueue struct {
 // The configs of groups and topics that this package reads.
 const (
 	configLockDuration    = "share.record.lock.duration.ms"
-	configMaxRecordLocks  = "share.partition.max.record.locks"
 	configDeadLetterTopic = "errors.deadletterqueue.topic.name"
 	configDeadLetterCopy  = "errors.deadletterqueue.copy.record.enable"
 	configDeadLetterAllow = "errors.deadletterqueue.group.enable" // of the topic

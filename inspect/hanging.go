@@ -121,7 +121,7 @@ type HangingRow struct {
 	Reason           string     `json:"reason"`
 	// Command is the kshare command that resolves it, as arguments after
 	// "kshare"; nil where it is not certain.
-	Command []string `json:"command"`
+	Command []string `json:"-"`
 }
 
 // ListHanging looks for transactions that hang, and looks again at those that

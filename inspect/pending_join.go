@@ -427,7 +427,9 @@ func (j *join) age(r *PendingRow) *int64 {
 func (j *join) setTopic(r *PendingRow, id [16]byte) {
 	r.TopicID = new(base64.RawURLEncoding.EncodeToString(id[:]))
 	if name, ok := j.ev.Topics[id]; ok {
-		r.Topic = &name
+		if name != "" { // else it exists, and its name is hidden
+			r.Topic = &name
+		}
 		return
 	}
 	if j.hidesTopics {

@@ -201,92 +201,112 @@ func TestVerdicts(t *testing.T) {
 		},
 		"exact: ongoing with the same epoch": {
 			evidence(with(txn("a", "Ongoing", 1, 5, n0)), states("g1", 0, staged(10, 19, 1, 5, wire.Accept))),
-			[]string{"exact g1/orders-0 10-19 accept of a pid 1 epoch 5 Ongoing age 10s ends 12:01:00"}, StatusPending,
+			[]string{"exact g1/orders-0 10-19 accept of a pid 1 epoch 5 Ongoing age 10s ends 12:01:00"},
+			StatusPending,
 		},
 		"exact: being ended, with the epoch raised": {
 			evidence(with(txn("a", "PrepareCommit", 1, 6, n0)), states("g1", 0, staged(10, 19, 1, 5, wire.Accept))),
-			[]string{"exact g1/orders-0 10-19 accept of a pid 1 epoch 5 PrepareCommit age 10s"}, StatusPending,
+			[]string{"exact g1/orders-0 10-19 accept of a pid 1 epoch 5 PrepareCommit age 10s"},
+			StatusPending,
 		},
 		"exact: being fenced": {
 			evidence(with(txn("a", "PrepareEpochFence", 1, 6, n0)), states("g1", 0, staged(10, 19, 1, 5, wire.Accept))),
-			[]string{"exact g1/orders-0 10-19 accept of a pid 1 epoch 5 PrepareEpochFence age 10s"}, StatusPending,
+			[]string{"exact g1/orders-0 10-19 accept of a pid 1 epoch 5 PrepareEpochFence age 10s"},
+			StatusPending,
 		},
 		"exact: the marker is written and the partition no more listed": {
 			evidence(with(txn("a", "PrepareAbort", 1, 6)), states("g1", 0, staged(10, 19, 1, 5, wire.Accept))),
-			[]string{"exact g1/orders-0 10-19 accept of a pid 1 epoch 5 PrepareAbort age 10s"}, StatusPending,
+			[]string{"exact g1/orders-0 10-19 accept of a pid 1 epoch 5 PrepareAbort age 10s"},
+			StatusPending,
 		},
 		"exact: described before the records were staged": {
 			evidence(with(txn("a", "Ongoing", 1, 4)), states("g1", 0, staged(10, 19, 1, 5, wire.Accept))),
-			[]string{"exact g1/orders-0 10-19 accept of a pid 1 epoch 5 Ongoing age 10s ends 12:01:00"}, StatusPending,
+			[]string{"exact g1/orders-0 10-19 accept of a pid 1 epoch 5 Ongoing age 10s ends 12:01:00"},
+			StatusPending,
 		},
 		"exact: listed and not described": {
 			evidence(with(txn("a", "Ongoing", 1, 5, -1)), states("g1", 0, staged(10, 19, 1, 5, wire.Accept)), written(noon.Add(-3*time.Second)), gap(silent)),
-			[]string{"exact g1/orders-0 10-19 accept of a pid 1 epoch 5 Ongoing age 3s"}, StatusUnknown,
+			[]string{"exact g1/orders-0 10-19 accept of a pid 1 epoch 5 Ongoing age 3s"},
+			StatusUnknown,
 		},
 		"exact: its partitions are hidden": {
 			evidence(with(txn("a", "Ongoing", 1, 5)), states("g1", 0, staged(10, 19, 1, 5, wire.Accept)), gap(hiddenTopic)),
-			[]string{"exact g1/orders-0 10-19 accept of a pid 1 epoch 5 Ongoing age 10s ends 12:01:00"}, StatusUnknown,
+			[]string{"exact g1/orders-0 10-19 accept of a pid 1 epoch 5 Ongoing age 10s ends 12:01:00"},
+			StatusUnknown,
 		},
 		"exact: the owner is hidden": {
 			evidence(states("g1", 0, staged(10, 19, 1, 5, wire.Accept)), written(noon.Add(-time.Minute)), gap(hiddenIDs)),
-			[]string{"exact g1/orders-0 10-19 accept pid 1 epoch 5 age 1m0s"}, StatusUnknown,
+			[]string{"exact g1/orders-0 10-19 accept pid 1 epoch 5 age 1m0s"},
+			StatusUnknown,
 		},
 		"exact: the owner may be at a silent broker": {
 			evidence(states("g1", 0, staged(10, 19, 1, 5, wire.Accept)), gap(silent)),
-			[]string{"exact g1/orders-0 10-19 accept pid 1 epoch 5"}, StatusUnknown,
+			[]string{"exact g1/orders-0 10-19 accept pid 1 epoch 5"},
+			StatusUnknown,
 		},
 		"exact: the owner may be at a broker that Metadata calls dead": {
 			evidence(states("g1", 0, staged(10, 19, 1, 5, wire.Accept)), gap(Gap{Source: SourceMetadata, Broker: new(int32(3)), Reason: "fenced"})),
-			[]string{"exact g1/orders-0 10-19 accept pid 1 epoch 5"}, StatusUnknown,
+			[]string{"exact g1/orders-0 10-19 accept pid 1 epoch 5"},
+			StatusUnknown,
 		},
 		"orphan: no coordinator knows it": {
 			evidence(states("g1", 0, staged(10, 19, 1, 5, wire.Reject)), written(noon.Add(-time.Hour))),
-			[]string{"orphan g1/orders-0 10-19 reject pid 1 epoch 5 age 1h0m0s"}, StatusPending,
+			[]string{"orphan g1/orders-0 10-19 reject pid 1 epoch 5 age 1h0m0s"},
+			StatusPending,
 		},
 		"orphan: what is hidden are groups": {
 			evidence(states("g1", 0, staged(10, 19, 1, 5, wire.Reject)), gap(hiddenGroup)),
-			[]string{"orphan g1/orders-0 10-19 reject pid 1 epoch 5"}, StatusUnknown,
+			[]string{"orphan g1/orders-0 10-19 reject pid 1 epoch 5"},
+			StatusUnknown,
 		},
 		"orphan: aborted": {
 			evidence(ended(txn("a", "CompleteAbort", 1, 6)), states("g1", 0, staged(10, 19, 1, 5, wire.Accept))),
-			[]string{"orphan g1/orders-0 10-19 accept of a pid 1 epoch 5 CompleteAbort"}, StatusPending,
+			[]string{"orphan g1/orders-0 10-19 accept of a pid 1 epoch 5 CompleteAbort"},
+			StatusPending,
 		},
 		"orphan: known to have ended, so nothing that is hidden matters": {
 			evidence(ended(txn("a", "CompleteCommit", 1, 6)), states("g1", 0, staged(10, 19, 1, 5, wire.Accept)), gap(silent)),
-			[]string{"orphan g1/orders-0 10-19 accept of a pid 1 epoch 5 CompleteCommit"}, StatusUnknown,
+			[]string{"orphan g1/orders-0 10-19 accept of a pid 1 epoch 5 CompleteCommit"},
+			StatusUnknown,
 		},
 		"orphan: the state told is that of a later transaction": {
 			evidence(ended(txn("a", "CompleteCommit", 1, 9)), states("g1", 0, staged(10, 19, 1, 5, wire.Accept))),
-			[]string{"orphan g1/orders-0 10-19 accept of a pid 1 epoch 5"}, StatusPending,
+			[]string{"orphan g1/orders-0 10-19 accept of a pid 1 epoch 5"},
+			StatusPending,
 		},
 		"orphan: gone on to the next transaction": {
 			evidence(with(txn("a", "Ongoing", 1, 7)), states("g1", 0, staged(10, 19, 1, 5, wire.Accept))),
-			[]string{"orphan g1/orders-0 10-19 accept of a pid 1 epoch 5"}, StatusPending,
+			[]string{"orphan g1/orders-0 10-19 accept of a pid 1 epoch 5"},
+			StatusPending,
 		},
 		"orphan: gone on to the next transaction, which has staged there as well": {
 			evidence(with(txn("a", "Ongoing", 1, 7, n0)), states("g1", 0, staged(10, 19, 1, 5, wire.Accept), staged(20, 29, 1, 7, wire.Accept))),
 			[]string{
 				"exact g1/orders-0 20-29 accept of a pid 1 epoch 7 Ongoing age 10s ends 12:01:00",
 				"orphan g1/orders-0 10-19 accept of a pid 1 epoch 5",
-			}, StatusPending,
+			},
+			StatusPending,
 		},
 		"orphan: gone on, and nothing to see of the next one": {
 			evidence(with(txn("a", "Ongoing", 1, 7, n0)), states("g1", 0, staged(10, 19, 1, 5, wire.Accept))),
 			[]string{
 				"possible of a pid 1 epoch 7 Ongoing age 10s ends 12:01:00",
 				"orphan g1/orders-0 10-19 accept of a pid 1 epoch 5",
-			}, StatusPending,
+			},
+			StatusPending,
 		},
 		"orphan: open, and its end does not reach the state partition": {
 			evidence(with(txn("a", "Ongoing", 1, 5, n1)), states("g1", 0, staged(10, 19, 1, 5, wire.Accept)), states("g1", 1, staged(0, 0, 1, 5, wire.Accept))),
 			[]string{
 				"exact g1/orders-1 0-0 accept of a pid 1 epoch 5 Ongoing age 10s ends 12:01:00",
 				"orphan g1/orders-0 10-19 accept of a pid 1 epoch 5",
-			}, StatusPending,
+			},
+			StatusPending,
 		},
 		"no owner to read: one transaction lists the partition": {
 			evidence(with(txn("a", "Ongoing", 1, 5, n0)), states("g1", 0, ownerless(10, 19))),
-			[]string{"exact g1/orders-0 10-19 of a pid 1 epoch 5 Ongoing age 10s ends 12:01:00"}, StatusPending,
+			[]string{"exact g1/orders-0 10-19 of a pid 1 epoch 5 Ongoing age 10s ends 12:01:00"},
+			StatusPending,
 		},
 		"no owner to read: two do": {
 			evidence(with(txn("a", "Ongoing", 1, 5, n0), txn("b", "Ongoing", 2, 5, n0)), states("g1", 0, ownerless(10, 19))),
@@ -294,76 +314,92 @@ func TestVerdicts(t *testing.T) {
 				"possible of a pid 1 epoch 5 Ongoing age 10s ends 12:01:00",
 				"possible of b pid 2 epoch 5 Ongoing age 10s ends 12:01:00",
 				"exact g1/orders-0 10-19",
-			}, StatusPending,
+			},
+			StatusPending,
 		},
 		"no owner to read: none does": {
 			evidence(with(txn("a", "Ongoing", 1, 5)), states("g1", 0, ownerless(10, 19))),
-			[]string{"orphan g1/orders-0 10-19"}, StatusPending,
+			[]string{"orphan g1/orders-0 10-19"},
+			StatusPending,
 		},
 		"no owner to read: none that could be seen": {
 			evidence(states("g1", 0, ownerless(10, 19)), gap(hiddenIDs)),
-			[]string{"exact g1/orders-0 10-19"}, StatusUnknown,
+			[]string{"exact g1/orders-0 10-19"},
+			StatusUnknown,
 		},
 		"no owner to read: one, and there may be others": {
 			evidence(with(txn("a", "Ongoing", 1, 5, n0)), states("g1", 0, ownerless(10, 19)), gap(hiddenIDs)),
-			[]string{"possible of a pid 1 epoch 5 Ongoing age 10s ends 12:01:00", "exact g1/orders-0 10-19"}, StatusUnknown,
+			[]string{"possible of a pid 1 epoch 5 Ongoing age 10s ends 12:01:00", "exact g1/orders-0 10-19"},
+			StatusUnknown,
 		},
 		"likely: the only candidate": {
 			evidence(with(txn("a", "Ongoing", 1, 5, n0)), group("g1", 3, 3)),
-			[]string{"likely g1/orders-0 of a pid 1 epoch 5 Ongoing age 10s ends 12:01:00 candidates 1 in 1"}, StatusPending,
+			[]string{"likely g1/orders-0 of a pid 1 epoch 5 Ongoing age 10s ends 12:01:00 candidates 1 in 1"},
+			StatusPending,
 		},
 		"likely: a lag that is not told is a candidate": {
 			evidence(with(txn("a", "Ongoing", 1, 5, n0)), group("g1", -1, 3)),
-			[]string{"likely g1/orders-0 of a pid 1 epoch 5 Ongoing age 10s ends 12:01:00 candidates 1 in 1"}, StatusPending,
+			[]string{"likely g1/orders-0 of a pid 1 epoch 5 Ongoing age 10s ends 12:01:00 candidates 1 in 1"},
+			StatusPending,
 		},
 		"possible: the only candidate is done": {
 			evidence(with(txn("a", "Ongoing", 1, 5, n0)), group("g1", 0, 3)),
-			[]string{"possible of a pid 1 epoch 5 Ongoing age 10s ends 12:01:00"}, StatusPending,
+			[]string{"possible of a pid 1 epoch 5 Ongoing age 10s ends 12:01:00"},
+			StatusPending,
 		},
 		"possible: the only candidate, and groups are hidden": {
 			evidence(with(txn("a", "Ongoing", 1, 5, n0)), group("g1", 3), gap(hiddenGroup)),
-			[]string{"possible of a pid 1 epoch 5 Ongoing age 10s ends 12:01:00 candidates 1 in 1"}, StatusUnknown,
+			[]string{"possible of a pid 1 epoch 5 Ongoing age 10s ends 12:01:00 candidates 1 in 1"},
+			StatusUnknown,
 		},
 		"possible: many candidates": {
 			evidence(with(txn("a", "Ongoing", 1, 5, n0)), group("g1", 3), func(ev *Evidence) { ev.StatePartitions = 1; ev.Transactions[0].Partitions[0].Partitions = []int32{0} }, group("g2", 3, 0, 3)),
-			[]string{"possible of a pid 1 epoch 5 Ongoing age 10s ends 12:01:00 candidates 3 in 2"}, StatusPending,
+			[]string{"possible of a pid 1 epoch 5 Ongoing age 10s ends 12:01:00 candidates 3 in 2"},
+			StatusPending,
 		},
 		"likely: one of many has not moved": {
 			evidence(with(txn("a", "Ongoing", 1, 5, 0)), group("g1", 3, 4, 5), unmoved(1, noon.Add(-30*time.Second)), unmoved(2, noon.Add(-29*time.Second)), func(ev *Evidence) { ev.StatePartitions = 1 }),
-			[]string{"likely g1/orders-1 of a pid 1 epoch 5 Ongoing age 10s ends 12:01:00 candidates 3 in 1"}, StatusPending,
+			[]string{"likely g1/orders-1 of a pid 1 epoch 5 Ongoing age 10s ends 12:01:00 candidates 3 in 1"},
+			StatusPending,
 		},
 		"likely: one has not moved, though groups are hidden": {
 			evidence(with(txn("a", "Ongoing", 1, 5, n0)), group("g1", 3), unmoved(0, noon.Add(-time.Minute)), gap(hiddenGroup)),
-			[]string{"likely g1/orders-0 of a pid 1 epoch 5 Ongoing age 10s ends 12:01:00 candidates 1 in 1"}, StatusUnknown,
+			[]string{"likely g1/orders-0 of a pid 1 epoch 5 Ongoing age 10s ends 12:01:00 candidates 1 in 1"},
+			StatusUnknown,
 		},
 		"possible: two have not moved": {
 			evidence(with(txn("a", "Ongoing", 1, 5, 0)), group("g1", 3, 4), unmoved(0, noon.Add(-time.Minute)), unmoved(1, noon.Add(-time.Minute)), func(ev *Evidence) { ev.StatePartitions = 1 }),
-			[]string{"possible of a pid 1 epoch 5 Ongoing age 10s ends 12:01:00 candidates 2 in 1"}, StatusPending,
+			[]string{"possible of a pid 1 epoch 5 Ongoing age 10s ends 12:01:00 candidates 2 in 1"},
+			StatusPending,
 		},
 		"possible: what is written down has nothing of it": {
 			evidence(with(txn("a", "Ongoing", 1, 5, n0, n1)), group("g1", 3, 3), states("g1", 1, staged(0, 0, 1, 5, wire.Accept))),
 			[]string{
 				"exact g1/orders-1 0-0 accept of a pid 1 epoch 5 Ongoing age 10s ends 12:01:00",
 				"possible of a pid 1 epoch 5 Ongoing age 10s ends 12:01:00 candidates 1 in 1",
-			}, StatusPending,
+			},
+			StatusPending,
 		},
 		"likely: what is written down could not be read": {
 			evidence(with(txn("a", "Ongoing", 1, 5, n0, n1)), group("g1", 3, 3), states("g1", 1, staged(0, 0, 1, 5, wire.Accept)), gap(hiddenState)),
 			[]string{
 				"likely g1/orders-0 of a pid 1 epoch 5 Ongoing age 10s ends 12:01:00 candidates 1 in 1",
 				"exact g1/orders-1 0-0 accept of a pid 1 epoch 5 Ongoing age 10s ends 12:01:00",
-			}, StatusUnknown,
+			},
+			StatusUnknown,
 		},
 		"possible: not described": {
 			evidence(with(txn("a", "Ongoing", 1, 5, -1)), group("g1", 3), gap(silent)),
-			[]string{"possible of a pid 1 Ongoing"}, StatusUnknown,
+			[]string{"possible of a pid 1 Ongoing"},
+			StatusUnknown,
 		},
 		"prepared counts": {
 			evidence(with(txn("a", "PrepareCommit", 1, 6, n0), txn("b", "PrepareAbort", 2, 6, n0)), group("g1", 3)),
 			[]string{
 				"likely g1/orders-0 of a pid 1 epoch 6 PrepareCommit age 10s candidates 1 in 1",
 				"likely g1/orders-0 of b pid 2 epoch 6 PrepareAbort age 10s candidates 1 in 1",
-			}, StatusPending,
+			},
+			StatusPending,
 		},
 		"ranges: one for each owner and acknowledge type": {
 			evidence(
@@ -387,7 +423,8 @@ func TestVerdicts(t *testing.T) {
 				"exact g1/orders-0 22-29 accept of b pid 2 epoch 5 Ongoing age 10s ends 12:01:00",
 				"exact g1/orders-0 31-31 accept of b pid 2 epoch 5 Ongoing age 10s ends 12:01:00",
 				"exact g1/orders-0 33-33 accept of b pid 2 epoch 5 Ongoing age 10s ends 12:01:00",
-			}, StatusPending,
+			},
+			StatusPending,
 		},
 		"a rotated producer ID": {
 			evidence(
@@ -397,30 +434,36 @@ func TestVerdicts(t *testing.T) {
 			[]string{
 				"exact g1/orders-0 20-29 accept of a pid 2 epoch 0 Ongoing age 10s ends 12:01:00",
 				"orphan g1/orders-0 10-19 accept of a pid 1 epoch 32765",
-			}, StatusPending,
+			},
+			StatusPending,
 		},
 		"a topic that is no more": {
 			evidence(states("g1", 0, staged(10, 19, 1, 5, wire.Accept)), func(ev *Evidence) { ev.Topics = nil }),
-			[]string{"orphan g1/?-0 10-19 accept pid 1 epoch 5 topic-deleted"}, StatusPending,
+			[]string{"orphan g1/?-0 10-19 accept pid 1 epoch 5 topic-deleted"},
+			StatusPending,
 		},
 		"a topic that is no more, and its group knows the name": {
 			evidence(states("g1", 0, staged(10, 19, 1, 5, wire.Accept)), group("g1", 3), func(ev *Evidence) { ev.Topics = nil }),
-			[]string{"orphan g1/orders-0 10-19 accept pid 1 epoch 5 topic-deleted"}, StatusPending,
+			[]string{"orphan g1/orders-0 10-19 accept pid 1 epoch 5 topic-deleted"},
+			StatusPending,
 		},
 		"a topic that could not be described": {
 			evidence(states("g1", 0, staged(10, 19, 1, 5, wire.Accept)), func(ev *Evidence) { ev.Topics = nil }, gap(Gap{Source: SourceMetadata, Reason: "the topics could not be described"})),
-			[]string{"orphan g1/?-0 10-19 accept pid 1 epoch 5"}, StatusUnknown,
+			[]string{"orphan g1/?-0 10-19 accept pid 1 epoch 5"},
+			StatusUnknown,
 		},
 		"a topic that was created again": {
 			evidence(states("g1", 0, staged(10, 19, 1, 5, wire.Accept)), group("g1", 3), func(ev *Evidence) { ev.Topics = map[[16]byte]string{t2: "orders"} }),
-			[]string{"orphan g1/orders-0 10-19 accept pid 1 epoch 5 topic-recreated"}, StatusPending,
+			[]string{"orphan g1/orders-0 10-19 accept pid 1 epoch 5 topic-recreated"},
+			StatusPending,
 		},
 		"unsupported": {
 			evidence(with(txn("a", "Ongoing", 1, 0)), func(ev *Evidence) { ev.Support.Verdict = cluster.NotSupported }), []string{}, StatusUnsupported,
 		},
 		"unsupported, and yet there they are": {
 			evidence(states("g1", 0, staged(10, 19, 1, 5, wire.Accept)), func(ev *Evidence) { ev.Support.Verdict = cluster.NotSupported }),
-			[]string{"orphan g1/orders-0 10-19 accept pid 1 epoch 5"}, StatusPending,
+			[]string{"orphan g1/orders-0 10-19 accept pid 1 epoch 5"},
+			StatusPending,
 		},
 		"unsupported, and something is hidden": {
 			evidence(gap(hiddenIDs), func(ev *Evidence) { ev.Support.Verdict = cluster.NotSupported }), []string{}, StatusUnknown,
@@ -598,6 +641,9 @@ func TestSorting(t *testing.T) {
 	}
 	if got := rowsOf(rep); !slices.Equal(got, want) {
 		t.Errorf("rows are\n  %s\nwant\n  %s", strings.Join(got, "\n  "), strings.Join(want, "\n  "))
+	}
+	if got := *rep.Rows[0].TopicID; got != t1Text {
+		t.Errorf("topic ID %q, want %q", got, t1Text)
 	}
 	if rep.Records != 7 || rep.NextDeadline.Format("15:04:05") != "12:00:10" || rep.LastDeadline.Format("15:04:05") != "12:02:10" {
 		t.Errorf("%d records, deadlines from %v to %v", rep.Records, rep.NextDeadline, rep.LastDeadline)

@@ -99,10 +99,6 @@ func (p *prober) stateTopic(ctx context.Context) *cluster.Topic {
 	return nil
 }
 
-// transactionTopic holds the state of transactions; the leader of a partition
-// coordinates those in it.
-const transactionTopic = "__transaction_state"
-
 // transactionTopic looks for partitions without leader. Where the topic may not
 // be described, which nothing else needs, that cannot be known.
 func (p *prober) transactionTopic(ctx context.Context) {

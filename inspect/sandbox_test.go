@@ -239,6 +239,10 @@ func TestPendingOnSandbox(t *testing.T) {
 			}
 		},
 		"timeout": func(s *stopped, deadline time.Time) {
+			<-time.After(time.Until(s.before.Add(heldTimeout - time.Millisecond)))
+			if rep, _ := s.look(); rep.Status != inspect.StatusPending {
+				s.t.Errorf("right before the timeout the status is %s", rep.Status)
+			}
 			s.awaitNone()
 			if now := time.Now(); now.Before(s.before.Add(heldTimeout)) || now.After(deadline.Add(time.Second)) {
 				s.t.Errorf("it ended %s after it began, want it between its timeout of %s and the deadline shown, %s",

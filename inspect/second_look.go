@@ -301,16 +301,19 @@ func (s *secondLook) keepEnded(lost []staging) {
 		if !ok || kept[g.owner.producerID] {
 			continue
 		}
-		kept[g.owner.producerID] = true
 		t := Transaction{TransactionalID: id, State: "Dead", ProducerID: g.owner.producerID, ProducerEpoch: -1, Coordinator: -1, TimeoutMS: -1}
 		if now := s.now[id]; now != nil {
 			t = *now
+		}
+		if t.Open() && t.ProducerID == g.owner.producerID && t.ProducerEpoch == g.owner.producerEpoch {
+			continue // it does not list the partition, and has not ended
 		}
 		if t.ProducerID != g.owner.producerID {
 			// The ID has got another producer ID since, whose epochs, start and
 			// partitions are those of other transactions.
 			t.ProducerID, t.ProducerEpoch, t.Started, t.Partitions = g.owner.producerID, -1, time.Time{}, nil
 		}
+		kept[g.owner.producerID] = true
 		s.ev.Ended = append(s.ev.Ended, t)
 	}
 	slices.SortFunc(s.ev.Ended, func(a, b Transaction) int {

@@ -109,7 +109,11 @@ func DescribeTransactions(ctx context.Context, cl Cluster, o TxnOptions) (*TxnRe
 	}
 	sweep := readSweep(ctx, cl, d.Brokers)
 	for _, txn := range txns {
-		r.Rows = append(r.Rows, newTxnRow(txn, sweep, r.Time))
+		row := newTxnRow(txn, sweep, r.Time)
+		if _, ok := txn.StatePartitions(); ok && (txn.HoldsShareAcks() || !t.hidesState()) {
+			row.HoldsShareAcks = new(txn.HoldsShareAcks())
+		}
+		r.Rows = append(r.Rows, row)
 	}
 	missing := t.missing(ctx, txns)
 	if ctx.Err() != nil {
@@ -128,9 +132,6 @@ func newTxnRow(t Transaction, sweep time.Duration, now time.Time) TxnRow {
 	if t.Open() && r.Started != nil {
 		r.AgeMS = new(max(0, now.Sub(t.Started).Milliseconds()))
 	}
-	if _, ok := t.StatePartitions(); ok {
-		r.HoldsShareAcks = new(t.HoldsShareAcks())
-	}
 	return r
 }
 
@@ -139,6 +140,14 @@ type txnReader struct {
 	o       TxnOptions
 	brokers []cluster.BrokerVersions
 	gaps    gapList
+}
+
+// hidesState reports whether it is hidden which transactions have partitions of
+// __share_group_state.
+func (t *txnReader) hidesState() bool {
+	return slices.ContainsFunc(t.gaps.gaps, func(g Gap) bool {
+		return g.Source == SourceMetadata || g.ACL != nil && *g.ACL == aclDescribeState
+	})
 }
 
 // listed returns the transactions that the options choose.
@@ -161,7 +170,7 @@ func (t *txnReader) listed(ctx context.Context, r *TxnReport) ([]Transaction, er
 		switch {
 		case t.o.OlderThan > 0 && !txn.Open():
 			return true
-		case !t.o.All && !txn.HoldsShareAcks():
+		case !t.o.All && !txn.HoldsShareAcks() && !t.hidesState():
 			r.Others++
 			return true
 		}

@@ -21,6 +21,7 @@ import (
 	"time"
 
 	"github.com/kshare/kshare/commands"
+	"github.com/kshare/kshare/internal/schematest"
 	"github.com/rogpeppe/go-internal/testscript"
 )
 
@@ -137,6 +138,7 @@ func scriptParams(k *scriptKafka) testscript.Params {
 			"commit":   cmdCommit,
 			"exitcode": cmdExitcode,
 			"sandbox":  sandbox,
+			"schema":   cmdSchema,
 			"signal":   cmdSignal,
 			"stage":    cmdStage,
 			"start":    cmdStart,
@@ -168,6 +170,34 @@ func cmdExitcode(ts *testscript.TestScript, neg bool, args []string) {
 	}
 	if got != want {
 		ts.Fatalf("%v ended with %d, want %d", args[1:], got, want)
+	}
+}
+
+var schemas = sync.OnceValues(func() (schematest.Schemas, error) { return schematest.Load("../../docs/json") })
+
+// cmdSchema fails unless a file, or stdout or stderr of the last command, holds
+// documents of a kind, one or more, as its schema has them:
+//
+//	schema stdout version
+func cmdSchema(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) != 2 {
+		ts.Fatalf("usage: schema {stdout | stderr | FILE} KIND")
+	}
+	all, err := schemas()
+	ts.Check(err)
+	dec := json.NewDecoder(strings.NewReader(ts.ReadFile(args[0])))
+	n := 0
+	for ; dec.More(); n++ {
+		var doc json.RawMessage
+		ts.Check(dec.Decode(&doc))
+		kind, err := all.Check(doc)
+		ts.Check(err)
+		if kind != args[1] {
+			ts.Fatalf("%s has a document of kind %q, want %q", args[0], kind, args[1])
+		}
+	}
+	if n == 0 {
+		ts.Fatalf("%s has no document", args[0])
 	}
 }
 

@@ -50,13 +50,15 @@ func mayImport() map[string][]string {
 		"internal/cmdtest": {"commands"},
 		"internal/demo":    append([]string{"ctp"}, client...),
 		// Of tests.
-		"internal/apptest":   append([]string{"inspect", "sandbox"}, client...),
-		"internal/fakekafka": nil,
-		"internal/kafkatest": nil,
-		"internal/wiretap":   nil,
+		"internal/apptest":    append([]string{"inspect", "sandbox"}, client...),
+		"internal/bigcluster": {"wire"},
+		"internal/fakekafka":  nil,
+		"internal/kafkatest":  nil,
+		"internal/schematest": nil,
+		"internal/wiretap":    nil,
 		// These have tests only, or stand apart.
 		"internal/archtest": nil,
-		"bench":             append([]string{"ctp", "sandbox"}, client...),
+		"bench":             append([]string{"ctp", "inspect", "internal/bigcluster", "sandbox"}, client...),
 		"docs/gen":          {"commands", "completions"},
 		"examples/gen":      nil,
 	}
@@ -79,9 +81,9 @@ func usedBy() map[string][]string {
 		"github.com/rogpeppe/go-internal":       nil, // tests only
 		"github.com/twmb/franz-go/pkg/kadm":     {"cluster", "commands", "ctp", "drain", "feature", "inspect", "sandbox", "share", "txn", "verify"},
 		"github.com/twmb/franz-go/pkg/kgo":      {"bench", "internal/apptest", "internal/demo", "internal/fakekafka", "internal/kafkatest", "cluster", "ctp", "drain", "feature", "inspect", "sandbox", "share", "txn", "verify"},
-		"github.com/twmb/franz-go/pkg/kmsg":     {"bench", "internal/demo", "internal/fakekafka", "internal/kafkatest", "internal/wiretap", "cluster", "ctp", "drain", "feature", "inspect", "sandbox", "share", "txn", "verify", "wire"},
-		"github.com/twmb/franz-go/pkg/kerr":     {"bench", "internal/demo", "internal/kafkatest", "cluster", "commands", "ctp", "drain", "feature", "inspect", "sandbox", "share", "txn", "verify"},
-		"github.com/twmb/franz-go/pkg/kbin":     {"cluster", "internal/wiretap", "sandbox", "wire"},
+		"github.com/twmb/franz-go/pkg/kmsg":     {"bench", "internal/bigcluster", "internal/demo", "internal/fakekafka", "internal/kafkatest", "internal/wiretap", "cluster", "ctp", "drain", "feature", "inspect", "sandbox", "share", "txn", "verify", "wire"},
+		"github.com/twmb/franz-go/pkg/kerr":     {"bench", "internal/bigcluster", "internal/demo", "internal/kafkatest", "cluster", "commands", "ctp", "drain", "feature", "inspect", "sandbox", "share", "txn", "verify"},
+		"github.com/twmb/franz-go/pkg/kbin":     {"cluster", "internal/bigcluster", "internal/wiretap", "sandbox", "wire"},
 		"github.com/twmb/franz-go/pkg/sasl":     {"cluster", "internal/kafkatest"},
 		"github.com/twmb/franz-go/pkg/kversion": {"cluster", "feature", "internal/fakekafka", "sandbox"},
 	}
