@@ -172,9 +172,11 @@ const shownHolders = 10
 // takes at most.
 func (d *Deps) announceDrain(p *drain.Plan, opts drainOptions) {
 	d.Notice(p.Pending.Reason)
-	for i, s := range p.Steps {
+	// What is left alone is in the warnings.
+	steps := slices.DeleteFunc(slices.Clone(p.Steps), func(s drain.Step) bool { return s.Action == drain.ActionLeave })
+	for i, s := range steps {
 		if i == shownHolders {
-			d.Notice(fmt.Sprintf("and %s", count(len(p.Steps)-i, "more holder", "more holders")))
+			d.Notice(fmt.Sprintf("and %s", count(len(steps)-i, "more holder", "more holders")))
 			break
 		}
 		d.Notice(holderLine(s, opts.DryRun))
@@ -194,7 +196,6 @@ func holderLine(s drain.Step, dryRun bool) string {
 		drain.ActionAbort:  "aborted",
 		drain.ActionCommit: "committed",
 		drain.ActionWait:   "waited for",
-		drain.ActionLeave:  "left alone",
 	}[s.Action]
 	if dryRun {
 		verb = "would be " + verb
@@ -271,10 +272,12 @@ func drainView(d *Deps, res *drain.Result) output.View {
 	if res == nil {
 		return output.View{}
 	}
-	v := inspectPendingView(d, res.Pending)
-	v.Kind, v.ClusterID, v.Data = "drain", res.ClusterID, res
-	v.Incomplete = false // the status says so, and the exit code
-	v.Warnings, v.Empty = res.Warnings, ""
+	rows := inspectPendingView(d, res.Pending)
+	v := output.View{
+		Kind: "drain", Version: 1, ClusterID: res.ClusterID, Warnings: res.Warnings,
+		// What could not be seen is in the status, and has an exit code of its own.
+		Items: rows.Items, Data: res, Table: rows.Table, Wide: rows.Wide,
+	}
 	acts := output.NewTable("ACT", "HOLDER", "RECORDS", "RESULT", "REASON")
 	for _, a := range res.Acts {
 		why := a.Reason

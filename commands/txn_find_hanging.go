@@ -2,12 +2,10 @@ package commands
 
 import (
 	"context"
-	"fmt"
 	"slices"
 	"time"
 
 	"github.com/kshare/kshare/inspect"
-	"github.com/kshare/kshare/output"
 	"github.com/spf13/cobra"
 )
 
@@ -48,10 +46,12 @@ needs DESCRIBE on all transactional IDs, and DESCRIBE and READ on the topics.`,
 			if err == nil && check {
 				err = checkHanging(rep)
 			}
-			err = d.show(txnFindHangingView(d, rep), err)
-			if rep != nil {
-				d.hintGaps(rep.Gaps)
+			if rep == nil {
+				return err
 			}
+			// The document is that of "inspect txn --hanging".
+			err = d.show(inspectHangingView(d, rep), err)
+			d.hintHanging(rep)
 			return err
 		},
 	}
@@ -98,46 +98,4 @@ func checkHanging(rep *inspect.HangingReport) error {
 		return &pendingCheckError{"it is not known whether a transaction hangs: " + rep.Gaps[0].Reason}
 	}
 	return nil
-}
-
-// hangingLine is a row with the command that aborts it, for a shell; null when it
-// is not certain.
-type hangingLine struct {
-	*inspect.HangingRow
-	Command *string `json:"command"`
-}
-
-func txnFindHangingView(d *Deps, rep *inspect.HangingReport) output.View {
-	if rep == nil {
-		return output.View{}
-	}
-	items := make([]hangingLine, len(rep.Rows))
-	t := output.NewTable("TOPIC", "PARTITION", "PRODUCER-ID", "PRODUCER-EPOCH", "START-OFFSET", "AGE", "TRANSACTIONAL-ID", "STATE", "COMMAND")
-	wide := output.NewTable("TOPIC", "PARTITION", "LEADER", "PRODUCER-ID", "PRODUCER-EPOCH", "COORDINATOR-EPOCH", "START-OFFSET", "LAST-TIMESTAMP", "AGE", "TRANSACTIONAL-ID", "STATE", "CERTAIN", "REASON", "COMMAND")
-	for i := range rep.Rows {
-		r := &rep.Rows[i]
-		items[i] = hangingLine{HangingRow: r}
-		command := output.NA()
-		if c, ok := d.commandLine(r.Command); ok {
-			items[i].Command, command = &c, output.CellOf(c)
-		}
-		coordinator, id, state := any(output.NA()), any(output.NA()), any(output.NA())
-		if r.CoordinatorEpoch != nil {
-			coordinator = *r.CoordinatorEpoch
-		}
-		if r.TransactionalID != nil {
-			id = *r.TransactionalID
-		}
-		if r.TransactionState != nil {
-			state = *r.TransactionState
-		}
-		t.Row(output.Key(r.Topic), r.Partition, r.ProducerID, r.ProducerEpoch, r.StartOffset, ageCell(r.AgeMS), id, state, command)
-		wide.Row(output.Key(r.Topic), r.Partition, r.Leader, r.ProducerID, r.ProducerEpoch, coordinator, r.StartOffset, r.LastTimestamp, ageCell(r.AgeMS), id, state, yesNo(r.Certain), r.Reason, command)
-	}
-	return output.View{
-		Kind: "txn.find-hanging", Version: 1, ClusterID: rep.ClusterID, Time: rep.Time.Truncate(time.Millisecond),
-		Incomplete: len(rep.Gaps) > 0, Warnings: gapWarnings(rep.Gaps),
-		Items: items, Data: rep, Table: t, Wide: wide,
-		Empty: fmt.Sprintf("no transaction hangs in %s", count(rep.Partitions, "partition", "partitions")),
-	}
 }

@@ -157,7 +157,7 @@ type Result struct {
 }
 
 // DryRun returns the result of doing nothing: what is pending, and the acts that
-// would be done. The error is that of [Plan.Execute] where it can be told now
+// would be done. StatusDrained is then about one look alone. The error is that of [Plan.Execute] where it can be told now
 // that the drain would not succeed: something does not end by itself, or cannot
 // be seen.
 func (p *Plan) DryRun() (*Result, error) {
@@ -172,7 +172,7 @@ func (p *Plan) DryRun() (*Result, error) {
 	case len(p.Pending.Gaps) > 0:
 		res.Status, res.Reason = StatusUnknown, p.Pending.Reason
 	case nothing(p.Pending):
-		res.Status, res.Reason = StatusDrained, p.Pending.Reason
+		res.Status, res.Reason = StatusDrained, p.Pending.Reason+", at this one look"
 		return res, nil
 	default:
 		res.Status, res.Reason = StatusPending, p.Pending.Reason

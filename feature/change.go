@@ -75,6 +75,9 @@ type Change struct {
 	// What the change takes away, or may.
 	losesTxnAcks  bool
 	cutsProducers bool
+	// hidesTxnAcks says that share.version goes below the level that has
+	// transactional acknowledgement, so that brokers need not advertise it.
+	hidesTxnAcks bool
 	// enables says that it switches transactional acknowledgement on.
 	enables bool
 }
@@ -286,6 +289,7 @@ func (c *Change) foresee() {
 	acksAfter := after.txnAcks && tvAfter >= wire.TransactionVersion
 	c.enables = acksAfter && !acksBefore
 	c.losesTxnAcks = acksBefore && !acksAfter
+	c.hidesTxnAcks = before.txnAcks && !after.txnAcks
 	c.cutsProducers = tvAfter < tvBefore
 	for _, it := range c.Items {
 		if it.needed() {

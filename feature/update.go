@@ -446,7 +446,7 @@ func (c *Change) missing(r *Report) []string {
 		switch {
 		case c.enables && b.Verdict != cluster.Usable:
 			out = append(out, fmt.Sprintf("broker %d: %s", b.NodeID, b.Reason))
-		case c.losesTxnAcks:
+		case c.hidesTxnAcks:
 			if text := gone(r.versions[i], c.report.support.Dialect); text != "" {
 				out = append(out, text)
 			}

@@ -52,9 +52,17 @@ func each[T any](items []T, limit int, fn func(T)) {
 	_ = g.Wait()
 }
 
-// askTimeout bounds the wait for one answer, so that one silent broker leaves
-// time for the others.
+// askTimeout bounds the wait for one answer, and half of what is left of ctx if
+// that is less, so that one silent broker leaves time for the others.
 const askTimeout = 10 * time.Second
+
+func limited(ctx context.Context) (context.Context, context.CancelFunc) {
+	limit := askTimeout
+	if deadline, ok := ctx.Deadline(); ok {
+		limit = min(limit, time.Until(deadline)/2) //nolint:forbidigo // a context's deadline is by the real clock
+	}
+	return context.WithTimeout(ctx, limit)
+}
 
 // ask sends a request that changes nothing to one broker. It is sent again when
 // the connection broke, which may have been idle for too long.
@@ -68,7 +76,7 @@ func ask[R kmsg.Response](ctx context.Context, cl Cluster, node int32, req kmsg.
 
 func askOnce[R kmsg.Response](ctx context.Context, cl Cluster, node int32, req kmsg.Request) (R, error) {
 	var none R
-	ctx, cancel := context.WithTimeout(ctx, askTimeout)
+	ctx, cancel := limited(ctx)
 	defer cancel()
 	kresp, err := cl.RequestBroker(ctx, node, req)
 	if err != nil {

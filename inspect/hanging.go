@@ -55,7 +55,7 @@ func FindHanging(open []Producer, txns []Transaction, gaps []Gap) []Hanging {
 		case t == nil:
 			h.Reason = "no coordinator knows a transaction of its producer"
 		case !t.Open():
-			h.Reason = fmt.Sprintf("the transaction of its producer has ended (%s), and no end marker has reached the partition", t.State)
+			h.Reason = fmt.Sprintf("its producer has no open transaction (%s), and no end marker has reached the partition", t.State)
 		case t.Partitions == nil:
 			h.Certain, h.Reason = false, "which partitions the transaction of its producer has is not known"
 		case lists(t, p.Topic, p.Partition):

@@ -50,16 +50,16 @@ func TestFindHanging(t *testing.T) {
 		"it has ended": {
 			open: []Producer{open("__consumer_offsets", 7, 1, 5)},
 			txns: []Transaction{of("x", "CompleteAbort", 1, at("__consumer_offsets", 7))},
-			want: []string{"__consumer_offsets-7 1 true x CompleteAbort: has ended (CompleteAbort)"},
+			want: []string{"__consumer_offsets-7 1 true x CompleteAbort: no open transaction (CompleteAbort)"},
 		},
 		"a producer that never began": {
 			open: []Producer{open("a", 0, 1, 5)}, txns: []Transaction{of("x", "Empty", 1)},
-			want: []string{"a-0 1 true x Empty: has ended (Empty)"},
+			want: []string{"a-0 1 true x Empty: no open transaction (Empty)"},
 		},
 		"transactions are hidden": {
 			open: []Producer{open("a", 0, 1, 5), open("a", 1, 2, 5)},
 			txns: []Transaction{of("x", "CompleteCommit", 2)}, gaps: hidden,
-			want: []string{"a-0 1 false  : it may be hidden", "a-1 2 true x CompleteCommit: has ended"},
+			want: []string{"a-0 1 false  : it may be hidden", "a-1 2 true x CompleteCommit: no open transaction (CompleteCommit)"},
 		},
 		"a broker did not list its transactions": {
 			open: []Producer{open("a", 0, 1, 5)}, gaps: []Gap{{Source: SourceListTransactions, Broker: new(int32(2))}},
@@ -282,15 +282,15 @@ func TestListHanging(t *testing.T) {
 		gaps    []string
 	}{
 		"two, one of them in an internal topic": {
-			want: []string{"__consumer_offsets-2 9 true  : no coordinator knows", "a-0 1 true x CompleteAbort: has ended"},
+			want: []string{"__consumer_offsets-2 9 true  : no coordinator knows", "a-0 1 true x CompleteAbort: no open transaction (CompleteAbort)"},
 		},
 		"of a topic": {
-			options: HangingOptions{Topics: []string{"a"}}, want: []string{"a-0 1 true x CompleteAbort: has ended"},
+			options: HangingOptions{Topics: []string{"a"}}, want: []string{"a-0 1 true x CompleteAbort: no open transaction (CompleteAbort)"},
 		},
 		"of another partition": {options: HangingOptions{Topics: []string{"a"}, Partitions: []int32{1}}},
 		"older than they are":  {options: HangingOptions{MinAge: time.Hour}},
 		"as old as they are": {
-			options: HangingOptions{MinAge: time.Hour - time.Millisecond, Topics: []string{"a"}}, want: []string{"a-0 1 true x CompleteAbort: has ended"},
+			options: HangingOptions{MinAge: time.Hour - time.Millisecond, Topics: []string{"a"}}, want: []string{"a-0 1 true x CompleteAbort: no open transaction (CompleteAbort)"},
 		},
 		"ended between two looks": {
 			change: func(l *logs, _ *fakeCluster) {

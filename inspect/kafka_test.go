@@ -34,7 +34,7 @@ func connectKafka(t *testing.T, k *kafkatest.Cluster, u kafkatest.User, tap *wir
 			if err != nil {
 				return nil, err
 			}
-			return tap.Listen(conn), nil
+			return tap.Client(conn), nil
 		},
 	})
 	if err != nil {

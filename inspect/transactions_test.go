@@ -104,6 +104,18 @@ func TestListTransactionsDescribes(t *testing.T) {
 	}
 }
 
+// What no longer fits the query when it is described is no row.
+func TestListTransactionsThatChange(t *testing.T) {
+	for _, q := range []TransactionQuery{{States: OpenStates(), Describe: true}, {ProducerIDs: []int64{1}, Describe: true}} {
+		f := newFakeCluster()
+		f.begin("a", 1, 5, 0, "Ongoing")
+		f.on(kmsg.DescribeTransactions, 1, func() { f.begin("a", 2, 0, 0, "CompleteAbort") })
+		if txns, gaps, err := ListTransactions(t.Context(), f, f.versions, q); err != nil || len(txns)+len(gaps) > 0 {
+			t.Errorf("%+v: %+v, gaps %+v, %v; want none", q, txns, gaps, err)
+		}
+	}
+}
+
 // One broker that fails leaves the rows of the others, and a gap (R21).
 func TestListTransactionsWithoutABroker(t *testing.T) {
 	refused := &net.OpError{Op: "dial", Err: errRefused}

@@ -134,14 +134,16 @@ func scriptParams(k *scriptKafka) testscript.Params {
 			return false, fmt.Errorf("no such condition: %q", cond)
 		},
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){
-			"begin":    cmdBegin,
-			"commit":   cmdCommit,
-			"exitcode": cmdExitcode,
-			"sandbox":  sandbox,
-			"schema":   cmdSchema,
-			"signal":   cmdSignal,
-			"stage":    cmdStage,
-			"start":    cmdStart,
+			"begin":     cmdBegin,
+			"commit":    cmdCommit,
+			"consumers": cmdConsumers,
+			"exitcode":  cmdExitcode,
+			"member":    cmdMember,
+			"sandbox":   sandbox,
+			"schema":    cmdSchema,
+			"signal":    cmdSignal,
+			"stage":     cmdStage,
+			"start":     cmdStart,
 		},
 	}
 }

@@ -13,10 +13,10 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
-// Tap hears all connections that are dialled through it. It is safe for
-// concurrent use.
+// Tap hears all connections that it is put into. It is safe for concurrent use.
 type Tap struct {
 	mu        sync.Mutex
+	ignored   string
 	exchanges []*Exchange
 	broken    []error // frames that could not be read
 }
@@ -24,6 +24,7 @@ type Tap struct {
 // Exchange is a request and its response.
 type Exchange struct {
 	Addr     string // of the broker
+	ClientID string
 	Key      kmsg.Key
 	Version  int16
 	Request  kmsg.Request  // nil: kmsg does not know the key
@@ -33,20 +34,51 @@ type Exchange struct {
 // New returns a tap that has heard nothing.
 func New() *Tap { return new(Tap) }
 
-// Dial dials TCP; it is for cluster.Config.Dialer. Requests inside of TLS cannot
-// be heard: dial the tap below it.
+// Ignore makes the tap deaf to the client that calls itself so.
+func (t *Tap) Ignore(clientID string) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.ignored = clientID
+}
+
+// Dial dials TCP; it is for cluster.Config.Dialer. Where there is TLS, give what
+// is inside of it to Client.
 func (t *Tap) Dial(ctx context.Context, network, address string) (net.Conn, error) {
 	var d net.Dialer
 	conn, err := d.DialContext(ctx, network, address)
 	if err != nil {
 		return nil, err
 	}
-	return t.Listen(conn), nil
+	return t.Client(conn), nil
 }
 
-// Listen returns conn, as the client's end, with what passes it heard.
-func (t *Tap) Listen(conn net.Conn) net.Conn {
-	return &tapped{Conn: conn, tap: t, waiting: make(map[int32]*Exchange)}
+// Client hears what passes conn, the client's end of a connection.
+func (t *Tap) Client(conn net.Conn) net.Conn {
+	return &client{heard{Conn: conn, tap: t, broker: conn.RemoteAddr().String(), waiting: make(map[int32]*Exchange)}}
+}
+
+// Listen opens a listener for a broker, of which all connections are heard; it is
+// for sandbox.WithListen.
+func (t *Tap) Listen(network, address string) (net.Listener, error) {
+	l, err := new(net.ListenConfig).Listen(context.Background(), network, address)
+	if err != nil {
+		return nil, err
+	}
+	return &listener{l, t}, nil
+}
+
+type listener struct {
+	net.Listener
+	tap *Tap
+}
+
+// Accept implements net.Listener.
+func (l *listener) Accept() (net.Conn, error) {
+	conn, err := l.Listener.Accept()
+	if err != nil {
+		return nil, err
+	}
+	return &broker{heard{Conn: conn, tap: l.tap, broker: conn.LocalAddr().String(), waiting: make(map[int32]*Exchange)}}, nil
 }
 
 // Exchanges returns what was heard, in the order of the requests.
@@ -171,35 +203,60 @@ func guessed(epochs map[sharePartition]int32, req *kmsg.ReadShareGroupStateReque
 	return out
 }
 
-// tapped is a connection that is listened to.
-type tapped struct {
+// heard is a connection that is listened to.
+type heard struct {
 	net.Conn
-	tap *Tap
+	tap    *Tap
+	broker string // address
 
-	writes, reads frames
-	mu            sync.Mutex
-	waiting       map[int32]*Exchange // by correlation ID
+	requests, responses frames
+	mu                  sync.Mutex
+	waiting             map[int32]*Exchange // by correlation ID
 }
 
+// client is the client's end.
+type client struct{ heard }
+
 // Write implements net.Conn.
-func (c *tapped) Write(b []byte) (int, error) {
+func (c *client) Write(b []byte) (int, error) {
 	// Before it is sent: the response may be read by another goroutine at once.
-	c.writes.add(b, c.request)
+	c.requests.add(b, c.request)
 	return c.Conn.Write(b)
 }
 
 // Read implements net.Conn.
-func (c *tapped) Read(b []byte) (int, error) {
+func (c *client) Read(b []byte) (int, error) {
 	n, err := c.Conn.Read(b)
-	c.reads.add(b[:n], c.response)
+	c.responses.add(b[:n], c.response)
 	return n, err
 }
 
-func (c *tapped) request(frame []byte) {
+// broker is the broker's end.
+type broker struct{ heard }
+
+// Write implements net.Conn.
+func (c *broker) Write(b []byte) (int, error) {
+	c.responses.add(b, c.response)
+	return c.Conn.Write(b)
+}
+
+// Read implements net.Conn.
+func (c *broker) Read(b []byte) (int, error) {
+	n, err := c.Conn.Read(b)
+	c.requests.add(b[:n], c.request)
+	return n, err
+}
+
+func (c *heard) request(frame []byte) {
 	r := kbin.Reader{Src: frame}
 	key, version, correlation := r.Int16(), r.Int16(), r.Int32()
-	r.NullableString() // client ID
-	e := &Exchange{Addr: c.RemoteAddr().String(), Key: kmsg.Key(key), Version: version}
+	e := &Exchange{Addr: c.broker, Key: kmsg.Key(key), Version: version}
+	if id := r.NullableString(); id != nil {
+		e.ClientID = *id
+	}
+	if c.tap.ignores(e.ClientID) {
+		return
+	}
 	if req := kmsg.RequestForKey(key); req != nil {
 		req.SetVersion(version)
 		if req.IsFlexible() {
@@ -218,7 +275,7 @@ func (c *tapped) request(frame []byte) {
 	c.tap.exchanges = append(c.tap.exchanges, e)
 }
 
-func (c *tapped) response(frame []byte) {
+func (c *heard) response(frame []byte) {
 	r := kbin.Reader{Src: frame}
 	correlation := r.Int32()
 	c.mu.Lock()
@@ -238,6 +295,12 @@ func (c *tapped) response(frame []byte) {
 	c.tap.mu.Lock()
 	defer c.tap.mu.Unlock()
 	e.Response = resp
+}
+
+func (t *Tap) ignores(clientID string) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.ignored != "" && clientID == t.ignored
 }
 
 func (t *Tap) fail(err error) {

@@ -11,29 +11,44 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
+// It hears the same at both ends.
 func TestTap(t *testing.T) {
-	fake, err := kfake.NewCluster(kfake.NumBrokers(1), kfake.SeedTopics(1, "topic"))
-	if err != nil {
-		t.Fatal(err)
+	for _, end := range []string{"client", "broker"} {
+		t.Run(end, func(t *testing.T) {
+			tap := New()
+			fakeOpts, opts := []kfake.Opt{kfake.NumBrokers(1), kfake.SeedTopics(1, "topic")}, []kgo.Opt{kgo.ClientID("heard")}
+			if end == "client" {
+				opts = append(opts, kgo.Dialer(tap.Dial))
+			} else {
+				fakeOpts = append(fakeOpts, kfake.ListenFn(tap.Listen))
+			}
+			fake, err := kfake.NewCluster(fakeOpts...)
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(fake.Close)
+			cl, err := kgo.NewClient(append(opts, kgo.SeedBrokers(fake.ListenAddrs()...))...)
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(cl.Close)
+			testTap(t, tap, func(req kmsg.Request) {
+				t.Helper()
+				if _, err := cl.Request(context.Background(), req); err != nil {
+					t.Fatal(err)
+				}
+			})
+		})
 	}
-	t.Cleanup(fake.Close)
-	tap := New()
-	cl, err := kgo.NewClient(kgo.SeedBrokers(fake.ListenAddrs()...), kgo.Dialer(tap.Dial))
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(cl.Close)
-	send := func(req kmsg.Request) {
-		t.Helper()
-		if _, err := cl.Request(context.Background(), req); err != nil {
-			t.Fatal(err)
-		}
-	}
+}
+
+func testTap(t *testing.T, tap *Tap, send func(kmsg.Request)) {
+	t.Helper()
 	send(kmsg.NewPtrMetadataRequest())
 	tap.ReadOnly(t)
 	heard := tap.Exchanges()
 	i := slices.IndexFunc(heard, func(e Exchange) bool { return e.Key == kmsg.Metadata })
-	if i < 0 || heard[i].Response == nil || len(heard[i].Response.(*kmsg.MetadataResponse).Topics) != 1 {
+	if i < 0 || heard[i].Response == nil || len(heard[i].Response.(*kmsg.MetadataResponse).Topics) != 1 || heard[i].ClientID != "heard" {
 		t.Fatalf("heard %+v, want Metadata and its response", heard)
 	}
 
@@ -47,6 +62,12 @@ func TestTap(t *testing.T) {
 	send(kmsg.NewPtrCreateTopicsRequest())
 	if got := tap.violations(); len(got) != 1 || !strings.Contains(got[0], "CreateTopics") {
 		t.Errorf("violations %q, want CreateTopics", got)
+	}
+	tap.Reset()
+	tap.Ignore("heard")
+	send(kmsg.NewPtrCreateTopicsRequest())
+	if got := tap.Exchanges(); len(got) > 0 {
+		t.Errorf("heard %+v of a client to be ignored", got)
 	}
 }
 
