@@ -7,6 +7,7 @@ import (
 	"github.com/kshare/kshare/feature"
 	"github.com/kshare/kshare/inspect"
 	"github.com/kshare/kshare/internal/demo"
+	"github.com/kshare/kshare/sandbox"
 )
 
 // Document is a kind of JSON that kshare writes. Its schema is made from the
@@ -41,6 +42,7 @@ func Documents() []Document {
 		{Kind: "inspect.pending", Version: 1, Items: reflect.TypeFor[pendingItem](), Data: reflect.TypeFor[inspect.PendingReport]()},
 		{Kind: "inspect.pending.summary", Version: 1, Data: reflect.TypeFor[inspect.PendingReport]()},
 		{Kind: "inspect.txn", Version: 1, Items: reflect.TypeFor[inspect.TxnRow](), Data: reflect.TypeFor[inspect.TxnReport]()},
+		{Kind: "sandbox.fault", Version: 1, Items: reflect.TypeFor[sandbox.Fault]()},
 		{Kind: "sandbox.run", Version: 1, Data: reflect.TypeFor[sandboxInfo]()},
 		{Kind: "txn.abort", Version: 1, Items: reflect.TypeFor[txnAbort](), Data: reflect.TypeFor[txnAbortResult]()},
 		{Kind: "txn.fence", Version: 1, Items: reflect.TypeFor[txnFence](), Data: reflect.TypeFor[txnFenceResult]()},

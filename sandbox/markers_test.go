@@ -323,15 +323,14 @@ func TestCornerCase14EpochsOfOneProducer(t *testing.T) {
 				m := r.join("g", "m", "in", 0, 0)
 				m.fetch(10)
 				r.wantCode(m.stage("t", owner{7, 3}, 0, 0, 4, ackAccept), nil)
-				r.p.transactionUnresolved("t")
 				r.k.end("t")
 				r.wantCode(m.stage("t", owner{7, 4}, 0, 2, 6, ackAccept), kerr.InvalidRecordState)
 				r.wantCode(m.stage("t", owner{7, 4}, 0, 5, 6, ackAccept), nil)
-				r.p.transactionEnded(t.Context(), "t", 8, 9, 2, true) // another producer
+				r.p.transactionEnded(t.Context(), ended("t", 8, 9, true), func() {}) // another producer
 				r.wantStates("g", "in", 0, "0-4 TX_PENDING", "5-6 TX_PENDING", "7-9 ACQUIRED")
-				r.p.transactionEnded(t.Context(), "t", 7, 4, 2, true)
+				r.p.transactionEnded(t.Context(), ended("t", 7, 4, true), func() {})
 				r.wantStates("g", "in", 0, "5-6 TX_PENDING", "7-9 ACQUIRED")
-				r.p.transactionEnded(t.Context(), "t", 7, 5, 2, true)
+				r.p.transactionEnded(t.Context(), ended("t", 7, 5, true), func() {})
 				r.wantStates("g", "in", 0, "7-9 ACQUIRED")
 			})
 		})
@@ -439,15 +438,6 @@ func TestResume(t *testing.T) {
 				m = r.join("g", "m", "in", 0, 0)
 				m.fetch(0) // loads the share-partition and acquires nothing
 				r.wantStates("g", "in", 0, row.want)
-				if r.p.pendingCount() == 0 {
-					return
-				}
-				// Found open, it is watched: its end does not go unnoticed.
-				bubbleSleep(59 * time.Second)
-				r.wantStates("g", "in", 0, row.want)
-				r.k.end("t")
-				bubbleSleep(2 * time.Second)
-				r.wantStates("g", "in", 0, "0-4 AVAILABLE")
 			})
 		})
 	}

@@ -278,7 +278,8 @@ func cmdStart(ts *testscript.TestScript, neg bool, args []string) {
 
 // cmdSandbox starts "kshare sandbox run -o json" and returns when it is ready.
 // The document it prints becomes the file NAME.json, its bootstrap servers the
-// variable NAME, the port of the first of them NAME_PORT:
+// variable NAME, the port of the first of them NAME_PORT, and its control address
+// NAME_CONTROL:
 //
 //	sandbox CLUSTER --topic orders
 func cmdSandbox(ts *testscript.TestScript, neg bool, args []string) {
@@ -290,6 +291,7 @@ func cmdSandbox(ts *testscript.TestScript, neg bool, args []string) {
 	var doc struct {
 		Data struct {
 			BootstrapServers string `json:"bootstrap_servers"`
+			Control          string `json:"control"`
 		}
 	}
 	ts.Check(json.Unmarshal(p.stdout.Bytes(), &doc))
@@ -298,6 +300,7 @@ func cmdSandbox(ts *testscript.TestScript, neg bool, args []string) {
 	ts.Check(err)
 	ts.Setenv(name, doc.Data.BootstrapServers)
 	ts.Setenv(name+"_PORT", port)
+	ts.Setenv(name+"_CONTROL", doc.Data.Control)
 	ts.Check(writeFile(ts.MkAbs(name+".json"), p.stdout.Bytes()))
 }
 
