@@ -102,7 +102,7 @@ func TestScript(t *testing.T) {
 	t.Parallel()
 	p := scriptParams(nil)
 	p.Dir = scripts
-	p.Deadline = time.Now().Add(2 * time.Minute)
+	p.Deadline = time.Now().Add(5 * time.Minute) // some wait for quiet periods, two at a time
 	testscript.Run(t, p)
 }
 

@@ -13,14 +13,14 @@ set -euo pipefail
 # shellcheck source=examples/runbooks/steps.sh
 . "$(dirname "$0")/steps.sh"
 
-wait=5m
+limit=5m
 target=
 while [ $# -gt 0 ]; do
 	case $1 in
 	--yes) yes=1 ;;
 	--wait)
-		[ $# -gt 1 ] || wrong "--wait needs a duration"
-		wait=$2
+		[ -n "${2-}" ] || wrong "--wait needs a duration"
+		limit=$2
 		shift
 		;;
 	-h | --help) usage && exit ;;
@@ -39,21 +39,18 @@ ask feature describe
 [ "$code" = 0 ] || stop "$code" "not every broker is known, or they differ: nothing was changed"
 before=$(answered '.items[] | select(.feature == "share.version") | .finalized_level')
 [ -n "$before" ] || stop 5 "this cluster has no share.version"
+if [ "share.version=$before" = "$target" ]; then
+	note "$target is in force already"
+	exit 0
+fi
 back="kshare feature upgrade share.version=$before --yes"
 note "share.version is at $before; the way back is: $back"
 
 step "2. Pending: which records are in TX_PENDING"
 try inspect pending
-ask inspect pending
-case $code in
-0) ;;
-3)
-	gaps
-	stop 6 "it is not known what is pending, and unknown is not zero: nothing was changed"
-	;;
-*) stop "$code" "what is pending could not be looked at: nothing was changed" ;;
-esac
-pending=$(answered .data.status)
+look
+[ "$incomplete" = 0 ] || stop 6 "it is not known what is pending, and unknown is not zero: nothing was changed"
+tell
 
 if ! acting; then
 	step "3. Rehearse: what would be waited for, and whether the controller would make the change"
@@ -65,19 +62,19 @@ if ! acting; then
 	exit 0
 fi
 
-step "3. Drain: wait until nothing is pending, for sure ($pending now)"
-try drain --timeout "$wait"
+step "3. Drain: wait until nothing is pending, for sure"
+try drain --timeout "$limit"
 case $code in
 0) ;;
 6) stop 6 "not drained: something does not end by itself, or producers go on; stop those, or see stuck-transaction.sh; the level is as it was" ;;
-7) stop 7 "not drained within $wait: stop the producers that are named above, and run this again; the level is as it was" ;;
+7) stop 7 "not drained within $limit: stop the producers that are named above, and run this again; the level is as it was" ;;
 *) stop "$code" "not drained; the level is as it was" ;;
 esac
 
 step "4. Downgrade: look once more, and lower the level in the same breath"
 try feature downgrade "$target" "$(consent)" --detailed-exitcode
 case $code in
-0) note "the level was in force already" ;;
+0) note "somebody else has lowered the level meanwhile" ;;
 10) note "the level was lowered" ;;
 3) stop 3 "the level was lowered, and transactions above came in between: their records are stuck until the level is raised again: $back; then stop their producers, and begin anew" ;;
 6) stop 6 "refused: something became pending since the drain, so a producer is still running; the level is as it was" ;;
