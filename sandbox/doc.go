@@ -55,6 +55,17 @@
 //     TRANSACTION_ABORTABLE. With share acknowledgements alone it goes on.
 //   - Members of groups are forgotten, and have to join again.
 //
+// # Faults
+//
+// [Sandbox.InjectFault] makes something go wrong, for as long as it is told, and
+// [Sandbox.ClearFault] ends it; the control address does the same over HTTP. What
+// is true meanwhile, whatever the brokers say, is told by [Sandbox.Pending],
+// [Sandbox.OpenParticipants] and [Sandbox.State]:
+//
+//	f, err := s.InjectFault(ctx, sandbox.Fault{Kind: sandbox.FaultDelayMarker, TransactionalID: "billing-1"})
+//	// ... the transaction commits, and its records stay TX_PENDING ...
+//	_, err = s.ClearFault(f.ID)
+//
 // # Where a sandbox differs from brokers that implement the KIP
 //
 //   - The answer to EndTxn comes after its markers are applied, not before: once

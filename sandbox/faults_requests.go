@@ -185,8 +185,9 @@ func hasErrorCode(t reflect.Type) bool {
 	return false
 }
 
-// errorResponse returns a response that has code at its top, or else for each
-// thing that the request names; false if it can do neither.
+// errorResponse returns a response that has code at its top, and for each thing
+// that the request names: which of them is sent depends on the version. It
+// returns false if it can have neither.
 func errorResponse(req kmsg.Request, code int16) (kmsg.Response, bool) {
 	resp := req.ResponseKind()
 	ok := fillError(reflect.ValueOf(resp).Elem(), reflect.ValueOf(req).Elem(), code)
@@ -199,16 +200,15 @@ func errorResponse(req kmsg.Request, code int16) (kmsg.Response, bool) {
 	return resp, ok
 }
 
-// fillError sets the error code of dst, or of the elements that dst has for each
+// fillError sets the error code of dst, and of the elements that dst has for each
 // element of src.
 func fillError(dst, src reflect.Value, code int16) bool {
-	if f := dst.FieldByName("ErrorCode"); f.IsValid() && f.Kind() == reflect.Int16 {
-		copyNames(dst, src)
-		f.SetInt(int64(code))
-		return true
-	}
 	copyNames(dst, src)
 	done := false
+	if f := dst.FieldByName("ErrorCode"); f.IsValid() && f.Kind() == reflect.Int16 {
+		f.SetInt(int64(code))
+		done = true
+	}
 	for i := range dst.NumField() {
 		list := dst.Field(i)
 		if list.Kind() != reflect.Slice || list.Type().Elem().Kind() != reflect.Struct || !hasErrorCode(list.Type().Elem()) {
@@ -227,8 +227,10 @@ func fillError(dst, src reflect.Value, code int16) bool {
 				done = fillError(e.Elem(), s, code) || done
 			} else {
 				setKey(e.Elem(), s)
-				e.Elem().FieldByName("ErrorCode").SetInt(int64(code))
-				done = true
+				if f := e.Elem().FieldByName("ErrorCode"); f.IsValid() {
+					f.SetInt(int64(code))
+					done = true
+				}
 			}
 			list.Set(reflect.Append(list, e.Elem()))
 		}
@@ -252,8 +254,7 @@ func copyNames(dst, src reflect.Value) {
 	for i := range dst.NumField() {
 		f := dst.Type().Field(i)
 		s := src.FieldByName(f.Name)
-		switch f.Type.Kind() {
-		case reflect.Slice, reflect.Struct, reflect.Map:
+		if k := f.Type.Kind(); k == reflect.Slice || k == reflect.Struct || k == reflect.Map {
 			continue
 		}
 		if s.IsValid() && s.Type() == f.Type && f.Name != "Version" && !strings.HasSuffix(f.Name, "Millis") {

@@ -1,6 +1,7 @@
 package sandbox
 
 import (
+	"errors"
 	"fmt"
 	"math"
 	"slices"
@@ -130,7 +131,9 @@ func (c *gatewayConn) handleInitProducerID(r *request, req *kmsg.InitProducerIDR
 	}
 	timeout := req.TransactionTimeoutMillis
 	req.TransactionTimeoutMillis = longest
-	return c.exchange(r, req, appendRequest(nil, r, req), func(resp kmsg.Response) error {
+	answered := false
+	err = c.exchange(r, req, appendRequest(nil, r, req), func(resp kmsg.Response) error {
+		answered = true
 		init := resp.(*kmsg.InitProducerIDResponse)
 		if init.ErrorCode != 0 {
 			if open {
@@ -159,6 +162,10 @@ func (c *gatewayConn) handleInitProducerID(r *request, req *kmsg.InitProducerIDR
 		}
 		return c.respond(r, init)
 	})
+	if open && !answered {
+		return errors.Join(err, c.g.finishDecided(id))
+	}
+	return err
 }
 
 func refusedInit(req *kmsg.InitProducerIDRequest, code int16) *kmsg.InitProducerIDResponse {
@@ -254,6 +261,8 @@ func (c *gatewayConn) handleEndTxn(r *request, req *kmsg.EndTxnRequest) error {
 			return respond(0, before.producerID, before.producerEpoch)
 		case endRefused:
 			return respond(kerr.InvalidTxnState.Code, -1, -1)
+		case endFenced:
+			return respond(kerr.ProducerFenced.Code, -1, -1)
 		case endPassed:
 		}
 	case abortOnly && req.ProducerEpoch == before.producerEpoch && req.Commit:
@@ -283,7 +292,9 @@ func (c *gatewayConn) handleEndTxn(r *request, req *kmsg.EndTxnRequest) error {
 		over(req.ProducerID, req.ProducerEpoch)()
 		return respond(0, -1, -1)
 	}
-	return c.exchange(r, req, r.frame, func(resp kmsg.Response) error {
+	answered := false
+	err = c.exchange(r, req, r.frame, func(resp kmsg.Response) error {
+		answered = true
 		end := resp.(*kmsg.EndTxnResponse)
 		t := endedTxn{
 			transactionalID: id, producerID: req.ProducerID, markerEpoch: next, commit: req.Commit,
@@ -305,6 +316,10 @@ func (c *gatewayConn) handleEndTxn(r *request, req *kmsg.EndTxnRequest) error {
 		}
 		return c.respond(r, end)
 	})
+	if open && !answered {
+		return errors.Join(err, c.g.finishDecided(id))
+	}
+	return err
 }
 
 // endWhilePrepared returns the code for an EndTxn while markers of the last
@@ -326,6 +341,7 @@ const (
 	endPassed  endAnswer = iota // kfake answers
 	endRetried                  // a success, once more
 	endRefused                  // INVALID_TXN_STATE
+	endFenced                   // PRODUCER_FENCED
 )
 
 // answerEnd decides on an EndTxn that found no open transaction. kfake remembers
@@ -339,8 +355,8 @@ func answerEnd(req *kmsg.EndTxnRequest, last txnState, state string) endAnswer {
 			return endRetried
 		}
 		return endRefused
-	case req.ProducerEpoch != last.producerEpoch: // fenced
-		return endPassed
+	case req.ProducerEpoch != last.producerEpoch:
+		return endFenced
 	case req.Version >= endTxnBumpsEpoch && req.Commit: // of nothing
 		return endRefused
 	case req.Version < endTxnBumpsEpoch && same:

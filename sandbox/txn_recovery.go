@@ -55,14 +55,9 @@ func (s *Sandbox) settleTransactions(ctx context.Context, p *plane) error {
 func (s *Sandbox) finishTransaction(ctx context.Context, p *plane, r txnRecord, st txnState) error {
 	commit := r.State == txnPrepareCommit
 	s.cfg.logf("transaction %q of producer %d, epoch %d: finished, commit %v", r.TransactionalID, r.ProducerID, r.ProducerEpoch, commit)
-	if st.producerID == r.ProducerID && st.producerEpoch == r.ProducerEpoch && (r.NextEpoch > r.ProducerEpoch || st.state == txnOngoing) {
-		// The EndTxn did not get through to kfake, or its end is in the
-		// logs and not in what kfake knows: ending a transaction without
-		// anything raises the epoch.
-		var err error
-		if st.producerID, st.producerEpoch, err = s.kafka.endTransaction(ctx, r, commit && st.state == txnOngoing); err != nil {
-			return err
-		}
+	st, err := s.kafka.carryOut(ctx, r, st)
+	if err != nil {
+		return err
 	}
 	t := endedTxn{
 		transactionalID: r.TransactionalID, producerID: r.ProducerID,
@@ -101,11 +96,28 @@ func (s *Sandbox) reopenTransaction(ctx context.Context, p *plane, r txnRecord, 
 	return codeError(s.kafka.addPartitionsToTxn(ctx, r.TransactionalID, r.ProducerID, r.ProducerEpoch, r.StatePartitions))
 }
 
+// carryOut makes kfake do what was decided, unless it has, and returns what it
+// knows then.
+func (b *backend) carryOut(ctx context.Context, r txnRecord, st txnState) (txnState, error) {
+	ongoing := st.state == txnOngoing
+	if !r.is(st.producerID, st.producerEpoch) || !ongoing && r.NextEpoch == r.ProducerEpoch {
+		return st, nil
+	}
+	// The EndTxn did not get through to kfake, or its end is in the logs and not
+	// in what kfake knows: ending a transaction without anything raises the epoch.
+	var err error
+	st.producerID, st.producerEpoch, err = b.endTransaction(ctx, r, ongoing && r.State == txnPrepareCommit)
+	return st, err
+}
+
 // endTransaction ends a transaction in kfake, past the gateway, and returns the
 // producer that follows.
 func (b *backend) endTransaction(ctx context.Context, r txnRecord, commit bool) (int64, int16, error) {
 	req := kmsg.NewPtrEndTxnRequest()
 	req.Version, req.Commit = endTxnBumpsEpoch, commit
+	if r.NextEpoch == r.ProducerEpoch {
+		req.Version--
+	}
 	req.TransactionalID, req.ProducerID, req.ProducerEpoch = r.TransactionalID, r.ProducerID, r.ProducerEpoch
 	resp, err := call[*kmsg.EndTxnResponse](ctx, b.client, b.coordinator(r.TransactionalID), req)
 	if err == nil {
@@ -114,5 +126,36 @@ func (b *backend) endTransaction(ctx context.Context, r txnRecord, commit bool) 
 	if err != nil {
 		return 0, 0, fmt.Errorf("end transaction %q: %w", r.TransactionalID, err)
 	}
+	if req.Version < endTxnBumpsEpoch {
+		return r.ProducerID, r.ProducerEpoch, nil
+	}
 	return resp.ProducerID, resp.ProducerEpoch, nil
+}
+
+// finishDecided does what was decided about a transaction whose client's way to
+// kfake broke before kfake had answered.
+func (g *gateway) finishDecided(transactionalID string) error {
+	r, _ := g.txns.get(transactionalID)
+	if !r.prepared() || g.ctx.Err() != nil {
+		return nil // closing; the next start does it
+	}
+	st, known, err := g.kafka.describeTransaction(g.ctx, transactionalID)
+	if err != nil || !known {
+		return err
+	}
+	if st, err = g.kafka.carryOut(g.ctx, r, st); err != nil {
+		return err
+	}
+	commit := r.State == txnPrepareCommit
+	t := endedTxn{
+		transactionalID: transactionalID, producerID: r.ProducerID, markerEpoch: r.ProducerEpoch + 1,
+		version: int8(wire.TransactionVersion), commit: commit, statePartitions: r.StatePartitions,
+	}
+	g.ended(t, func() {
+		g.txns.note(txnRecord{
+			TransactionalID: transactionalID, ProducerID: st.producerID, ProducerEpoch: st.producerEpoch,
+			State: completed(commit), TimeoutMs: r.TimeoutMs,
+		})
+	})
+	return nil
 }
