@@ -75,7 +75,7 @@ func run(ctx context.Context, args []string) error {
 	fs.StringVar(&j.to, "to", "", "destination topic")
 	fs.StringVar(&j.name, "name", "", "group and transactional ID")
 	rounds := fs.Int("rounds", 3, "runs of each side of a comparison")
-	only := fs.String("only", "throughput,client,memory,start,inspect", "comparisons to make")
+	only := fs.String("only", "throughput,client,memory,start,exec,workers,inspect", "comparisons to make")
 	if err := fs.Parse(args); err != nil {
 		return err
 	}
@@ -115,7 +115,8 @@ func serve(addrs string, stop func() error, err error) error {
 // client runs one client and prints what it cost this process.
 func client(ctx context.Context, j job) error {
 	loop, ok := map[string]func(context.Context, job) error{
-		"group": groupLoop, "ctp": ctpLoop, "pending": inspectPending, "list": listTransactions,
+		"group": groupLoop, "ctp": ctpLoop, "exec": execLoop, "workers": workersLoop,
+		"pending": inspectPending, "list": listTransactions,
 	}[j.role]
 	if !ok {
 		return fmt.Errorf("unknown role %q", j.role)
@@ -241,18 +242,23 @@ func groupLoop(ctx context.Context, j job) error {
 }
 
 // ctpLoop is kshare's loop, with one worker.
-func ctpLoop(ctx context.Context, j job) error {
+func ctpLoop(ctx context.Context, j job) error { return ctpWith(ctx, j, func(*ctp.Options) {}) }
+
+// ctpWith is ctpLoop with options changed.
+func ctpWith(ctx context.Context, j job, change func(*ctp.Options)) error {
 	cl, err := cluster.Connect(ctx, cluster.Config{BootstrapServers: strings.Split(j.bootstrap, ","), Dialect: "kip"})
 	if err != nil {
 		return err
 	}
 	defer cl.Close()
-	res, err := ctp.Run(ctx, cl, ctp.Options{
+	opts := ctp.Options{
 		From: j.topic, To: j.to, GroupID: j.name, TransactionalID: j.name,
 		BatchRecords: txnRecords, MaxRecords: j.records,
 		AutoOffsetReset: "earliest", IsolationLevel: "read_committed",
 		Warn: func(err error) { fmt.Fprintln(os.Stderr, "bench: ctp:", err) },
-	})
+	}
+	change(&opts)
+	res, err := ctp.Run(ctx, cl, opts)
 	if err != nil {
 		return err
 	}
@@ -366,7 +372,10 @@ func compareAll(ctx context.Context, only []string, records int64, rounds int) e
 		{"client", compareClient},
 		{"memory", compareMemory},
 		{"start", compareStart},
+		{"exec", compareExec},
+		{"workers", compareWorkers},
 		{"inspect", compareInspect},
+		{"txn", compareTxn},
 	} {
 		if !slices.Contains(only, c.name) {
 			continue

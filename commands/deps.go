@@ -27,8 +27,9 @@ type Deps struct {
 	// not known. nil knows nothing but Width.
 	Size func() (width, height int)
 
-	Getenv func(string) string
-	Now    func() time.Time
+	Getenv  func(string) string
+	Environ func() []string // "KEY=value" each; for programs that are started
+	Now     func() time.Time
 
 	// Notify returns a context that is cancelled, with a *SignalError as its
 	// cause, when the process is asked to stop. nil never is. Main calls it for
@@ -64,6 +65,7 @@ func System() Deps {
 		Width:     width,
 		Size:      size,
 		Getenv:    os.Getenv,
+		Environ:   os.Environ,
 		Now:       time.Now,
 		Notify:    notify,
 

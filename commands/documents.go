@@ -3,6 +3,7 @@ package commands
 import (
 	"reflect"
 
+	"github.com/kshare/kshare/ctp"
 	"github.com/kshare/kshare/drain"
 	"github.com/kshare/kshare/feature"
 	"github.com/kshare/kshare/inspect"
@@ -27,6 +28,7 @@ type Document struct {
 func Documents() []Document {
 	return []Document{
 		{Kind: "ctp", Version: 1, Data: reflect.TypeFor[ctpResult]()},
+		{Kind: "ctp.preflight", Version: 1, Items: reflect.TypeFor[ctp.Check]()},
 		{Kind: "demo", Version: 1, Items: reflect.TypeFor[demo.Step]()},
 		{Kind: "drain", Version: 1, Items: reflect.TypeFor[pendingItem](), Data: reflect.TypeFor[drain.Result]()},
 		{Kind: "feature.dependencies", Version: 1, Items: reflect.TypeFor[feature.Dependency]()},
@@ -38,6 +40,7 @@ func Documents() []Document {
 		{Kind: "feature.upgrade", Version: 1, Items: reflect.TypeFor[feature.Item](), Data: reflect.TypeFor[feature.Result]()},
 		{Kind: "inspect.group", Version: 1, Items: reflect.TypeFor[inspect.GroupRow](), Data: reflect.TypeFor[inspect.GroupReport]()},
 		{Kind: "inspect.hanging", Version: 1, Items: reflect.TypeFor[hangingItem](), Data: reflect.TypeFor[inspect.HangingReport]()},
+		{Kind: "inspect.metrics", Version: 1, Items: reflect.TypeFor[inspect.MetricRow](), Data: reflect.TypeFor[inspect.MetricsReport]()},
 		{Kind: "inspect.partition", Version: 1, Items: reflect.TypeFor[inspect.RangeRow](), Data: reflect.TypeFor[inspect.PartitionReport]()},
 		{Kind: "inspect.pending", Version: 1, Items: reflect.TypeFor[pendingItem](), Data: reflect.TypeFor[inspect.PendingReport]()},
 		{Kind: "inspect.pending.summary", Version: 1, Data: reflect.TypeFor[inspect.PendingReport]()},

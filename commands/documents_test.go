@@ -107,6 +107,7 @@ func TestOutputIsValid(t *testing.T) {
 	for name, v := range map[string]output.View{
 		"ctp":             ctpView(&ctp.Result{Elapsed: time.Second, Dialect: "kip"}),
 		"ctp, no dialect": ctpView(&ctp.Result{Consumed: 1 << 60}),
+		"ctp preflight":   ctpPreflightView([]ctp.Check{{Name: "topics", OK: true}}),
 		"demo":            demoView([]demo.Step{{Name: "a", Duration: time.Second}}),
 		"sandbox":         sandboxRunView(sandboxInfo{ClusterID: "c", DataDir: new("\xff")}),
 		"version":         versionView(versionInfo{}),

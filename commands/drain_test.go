@@ -49,7 +49,8 @@ func TestDrainParsing(t *testing.T) {
 		"--group|a|--group|b,c|--topic|orders": {Options: drain.Options{Groups: []string{"a", "b,c"}, Topics: []string{"orders"}}},
 		"--fence|billing-1|--fence|a,b":        {Options: drain.Options{Fence: []string{"billing-1", "a,b"}}},
 		"--fence|all":                          {Options: drain.Options{Fence: []string{}, FenceAll: true}},
-		"--fence|all|--fence|flink-1|--abort-hanging":              {Options: drain.Options{Fence: []string{"flink-1"}, FenceAll: true, AbortHanging: true}},
+		"--fence|all|--fence|flink-1|--abort-hanging": {Options: drain.Options{Fence: []string{"flink-1"}, FenceAll: true, AbortHanging: true}},
+		"--accept-memory": {Options: drain.Options{AcceptMemory: true}},
 		"--quiet-period|30s|--interval|1s|--dry-run|--dialect|kip": {Options: drain.Options{QuietPeriod: 30 * time.Second, Interval: time.Second}, DryRun: true, connection: connection{Dialect: "kip"}},
 	} {
 		got, err := parseAct(t, newDrainCmd, args, true)

@@ -15,6 +15,7 @@ import (
 	"github.com/kshare/kshare/ctp"
 	"github.com/kshare/kshare/drain"
 	"github.com/kshare/kshare/feature"
+	"github.com/kshare/kshare/inspect"
 	"github.com/kshare/kshare/output"
 	"github.com/kshare/kshare/sandbox"
 	"github.com/kshare/kshare/txn"
@@ -104,9 +105,10 @@ func exitRules() []exitRule {
 			kerr.TopicAuthorizationFailed, kerr.TransactionalIDAuthorizationFailed,
 			kerr.DelegationTokenAuthDisabled, kerr.SecurityDisabled,
 		)), "check the credentials, and the ACLs of this principal"},
-		{exitRefused, anyOf(isA[*feature.RefusedError](), isA[*drain.RefusedError](), isA[*drain.NotDrainedError](), isA[*pendingCheckError](), isPendingUpdate), ""},
+		{exitRefused, anyOf(isA[*feature.RefusedError](), isA[*drain.RefusedError](), isA[*drain.NotDrainedError](),
+			isA[*ctp.RefusedError](), isA[*pendingCheckError](), isA[*inspect.AlertError](), isA[*inspect.UndecidedError](), isPendingUpdate), ""},
 		{exitUnsupported, anyOf(isA[*cluster.UnsupportedError](), isAny(kerr.UnsupportedVersion)), ""},
-		{exitDeadline, anyOf(isA[*cluster.DialError](), isA[*feature.NotConfirmedError](), isDeadline), ""},
+		{exitDeadline, anyOf(isA[*cluster.DialError](), isA[*feature.NotConfirmedError](), isA[*ctp.StalledError](), isDeadline), ""},
 	}
 }
 

@@ -122,7 +122,14 @@ func (d *Deps) changeFeatures(ctx context.Context, cl *cluster.Client, change *f
 	if err != nil {
 		return change.Result(), err
 	}
+	live, err := change.LiveGroups(ctx, cl)
+	if err != nil {
+		return change.Result(), err
+	}
 	d.announce(change, seen)
+	for _, l := range live {
+		d.Warn(l)
+	}
 	if !opts.DryRun {
 		if err := d.Confirm(change.Question(), change.Names()); err != nil {
 			return change.Result(), err

@@ -28,6 +28,7 @@ incomplete (exit status 3), and is never taken for nothing.`,
 		newInspectGroupCmd(d, runInspectGroup),
 		newInspectPartitionCmd(d, runInspectPartition),
 		newInspectTxnCmd(d, runInspectTxn),
+		newInspectMetricsCmd(d, runInspectMetrics),
 	)
 	return cmd
 }

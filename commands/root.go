@@ -82,7 +82,7 @@ the kind "error".`,
 		newDemoCmd(d, runDemo),
 		newCompletionCmd(d, runCompletion),
 		newVersionCmd(d, runVersion),
-		newExitCodesTopic(),
+		newExitCodesTopic(), newExecTopic(),
 	)
 	t.finish(root)
 	return t

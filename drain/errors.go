@@ -50,6 +50,9 @@ func (e *NotDrainedError) Hint() string {
 			return g.Advice
 		}
 	}
+	if len(e.Result.InMemory) > 0 && len(e.Result.Steps) == 0 {
+		return "the metrics of every broker tell: --endpoint, or --jolokia; if this cluster is known to write TX_PENDING down, or it does not matter: --accept-memory"
+	}
 	return survivorsHint(e.Result)
 }
 

@@ -68,6 +68,10 @@ func group(id string, partition int32) func(*inspect.Evidence) {
 	}
 }
 
+func brokers(n int) func(*inspect.Evidence) {
+	return func(ev *inspect.Evidence) { ev.Support.Brokers = make([]cluster.BrokerSupport, n) }
+}
+
 func gap(g inspect.Gap) func(*inspect.Evidence) {
 	return func(ev *inspect.Evidence) { ev.Gaps = append(ev.Gaps, g) }
 }

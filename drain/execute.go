@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"sync"
 	"time"
@@ -32,6 +33,15 @@ type Observation struct {
 	// Producers are those that were to be watched, as far as a coordinator knows
 	// them, in any state.
 	Producers []inspect.Transaction
+	// Gauge is the metric TxnPendingRecordsCount; nil where it was not read.
+	Gauge *Gauge
+}
+
+// Gauge is how many records are in TX_PENDING by the metrics of brokers, also in
+// the memory of leaders alone (KIP-1289).
+type Gauge struct {
+	Records int64
+	Brokers int // that tell
 }
 
 // Observer looks at a cluster. watch are transactional IDs to tell about also
@@ -148,6 +158,9 @@ type Result struct {
 	Acts          []ActResult   `json:"acts"`
 	Running       []Producer    `json:"producers_still_running"`
 	Gaps          []inspect.Gap `json:"gaps"`
+	// InMemory are share-partitions that may hold records in the memory of their
+	// leaders, which nothing would give away; see [Options.AcceptMemory].
+	InMemory []string `json:"may_hold_in_memory"`
 
 	// Pending is what is pending in scope at the end: its rows are the survivors.
 	// Where the last look failed it is that of the one before.
@@ -261,7 +274,7 @@ func (e *execution) look(ctx context.Context) error {
 		return err
 	}
 	if l.err = err; err == nil {
-		l.Evidence, l.watched = o.Evidence, o.Producers
+		l.Evidence, l.watched, l.gauge = o.Evidence, o.Producers, o.Gauge
 		l.report = inspect.NewPendingReport(o.Evidence, e.plan.Options.filter())
 	}
 	e.h.add(l)
@@ -372,6 +385,9 @@ func (e *execution) end(status Status, reason string, cause error) (*Result, err
 	case cause != nil:
 		return res, cause
 	case status == StatusDrained:
+		if n := len(res.InMemory); n > 0 {
+			res.Warnings = append(res.Warnings, fmt.Sprintf("%s in the memory of a leader, where it cannot be seen", countText(int64(n), "share-partition may hold records", "share-partitions may hold records")))
+		}
 		return res, nil
 	case len(failed) > 0 && done:
 		return res, &PartialError{Result: res, Failed: failed}
@@ -386,11 +402,11 @@ func (e *execution) end(status Status, reason string, cause error) (*Result, err
 func (e *execution) result() *Result {
 	res := &Result{
 		Groups: e.plan.Options.Groups, Topics: e.plan.Options.Topics,
-		Started: e.plan.Started, Ended: e.now, Deadline: e.plan.Deadline,
+		Started: exact(e.plan.Started), Ended: exact(e.now), Deadline: exact(e.plan.Deadline),
 		LooksTaken: e.h.count, Clean: e.h.clean,
 		QuietMS: e.h.quietFor().Milliseconds(), QuietPeriodMS: e.h.quietPeriod().Milliseconds(),
 		History: e.h.trail, Acts: e.acts, Running: e.h.running,
-		ClusterID: e.plan.ClusterID,
+		ClusterID: e.plan.ClusterID, InMemory: e.h.inMemory(),
 	}
 	if l := e.h.good; l.report != nil {
 		res.Records, res.Steps, res.Pending, res.Gaps = l.report.Records, l.steps, l.report, l.report.Gaps

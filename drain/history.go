@@ -13,6 +13,7 @@ import (
 type look struct {
 	*inspect.Evidence
 	watched []inspect.Transaction
+	gauge   *Gauge
 	report  *inspect.PendingReport // in scope
 	steps   []Step
 	began   time.Time
@@ -116,7 +117,7 @@ func (h *history) add(l look) {
 	active := h.watch(l)
 	h.last, h.good = l, l
 	switch {
-	case active, !nothing(l.report), len(l.steps) > 0:
+	case active, !nothing(l.report), len(l.steps) > 0, h.o.counts(l.gauge):
 		h.clean = 0
 	case h.clean == 0:
 		h.clean, h.cleanSince = 1, l.began
@@ -201,7 +202,7 @@ func (h *history) atWork(t inspect.Transaction, when time.Time) {
 		h.running = append(h.running, Producer{TransactionalID: t.TransactionalID})
 	}
 	p := &h.running[i]
-	p.ProducerID, p.Last = t.ProducerID, when
+	p.ProducerID, p.Last = t.ProducerID, exact(when)
 	p.Seen++
 }
 
@@ -241,6 +242,7 @@ func (h *history) countStalls() {
 
 // note keeps a look that differs from the one before.
 func (h *history) note(l Look) {
+	l.Time = exact(l.Time)
 	if n := len(h.trail); n > 0 {
 		p := h.trail[n-1]
 		if p.Status == l.Status && p.Records == l.Records && p.Transactions == l.Transactions {
@@ -249,6 +251,9 @@ func (h *history) note(l Look) {
 	}
 	h.trail = append(h.trail, l)
 }
+
+// exact is a time as exact as Kafka is, in UTC, for a result.
+func exact(t time.Time) time.Time { return t.UTC().Truncate(time.Millisecond) }
 
 // quietPeriod returns for how long nothing may have been seen, by what is known
 // so far; see [Options.QuietPeriod].
@@ -282,6 +287,8 @@ type decision struct {
 func (h *history) decide(now, deadline time.Time, fences []Step) decision {
 	late := !now.Before(deadline)
 	switch {
+	case h.drained() && len(h.inMemory()) > 0 && !h.o.AcceptMemory:
+		return decision{end: StatusUnknown, reason: h.inMemoryReason()}
 	case h.drained():
 		return decision{end: StatusDrained, reason: h.drainedReason()}
 	case !late && !h.fenced && len(fences) > 0:
@@ -312,6 +319,34 @@ func (h *history) drainedReason() string {
 		return h.last.report.Reason
 	}
 	return fmt.Sprintf("nothing was pending in %d looks in a row over %s", h.clean, h.quietFor().Round(100*time.Millisecond))
+}
+
+// counts reports whether metrics say that something is pending. They know no
+// scope, so they say it only of the whole cluster.
+func (o Options) counts(g *Gauge) bool { return g != nil && g.Records > 0 && !o.scoped() }
+
+// none reports whether metrics say of every broker that nothing is pending.
+func (g *Gauge) none(ev *inspect.Evidence) bool {
+	return g != nil && g.Records == 0 && g.Brokers > 0 && g.Brokers >= len(ev.Support.Brokers)
+}
+
+// inMemory returns the share-partitions that may hold records in the memory of
+// their leaders, where nothing would give that away: not the log, and not the
+// metrics of every broker.
+func (h *history) inMemory() []string {
+	if h.last.Evidence != nil && h.last.gauge.none(h.last.Evidence) {
+		return nil
+	}
+	if h.persists || h.last.Evidence == nil || !canStage(h.last.Evidence) {
+		return nil
+	}
+	return mayHoldInMemory(h.last.Evidence, h.o)
+}
+
+func (h *history) inMemoryReason() string {
+	parts := h.inMemory()
+	return fmt.Sprintf("nothing was seen to be pending over %s, but this cluster is not known to write TX_PENDING down, and %s not done and may hold records in the memory of a leader, whose end marker was lost: %s",
+		h.quietFor().Round(100*time.Millisecond), countText(int64(len(parts)), "share-partition is", "share-partitions are"), strings.Join(parts[:min(len(parts), maxNamed)], ", ")) + more(len(parts))
 }
 
 // hanging returns the orphans that are to get their marker now. One look may
@@ -366,6 +401,8 @@ func (h *history) late() decision {
 		return decision{end: StatusUnknown, reason: "time is up, and " + h.last.report.Reason}
 	case h.clean > 0:
 		return decision{end: StatusTimedOut, reason: fmt.Sprintf("nothing is pending, but only for %s of a quiet period of %s", h.quietFor().Round(100*time.Millisecond), h.quietPeriod()) + h.runningText()}
+	case len(h.last.steps) == 0 && h.o.counts(h.last.gauge):
+		return decision{end: StatusTimedOut, reason: fmt.Sprintf("%s in TX_PENDING by the metrics of brokers, and no transaction holds them: a leader has them in memory", countText(h.last.gauge.Records, "record is", "records are")) + h.runningText()}
 	case len(h.last.steps) == 0:
 		return decision{end: StatusTimedOut, reason: "nothing is pending at the moment" + h.runningText()}
 	}

@@ -16,6 +16,9 @@ type ClusterObserver struct {
 	Cluster inspect.Cluster
 	Dialect string           // [inspect.CollectOptions] has it
 	Now     func() time.Time // the clock of this machine; nil is time.Now
+	// Metrics are the endpoints of the brokers' metrics, each broker once; none
+	// reads no metrics. They tell of what leaders hold in memory.
+	Metrics []inspect.MetricsEndpoint
 
 	last *inspect.Evidence
 }
@@ -27,7 +30,33 @@ func (o *ClusterObserver) Observe(ctx context.Context, watch []string) (Observat
 		return Observation{}, cluster.Classify(err)
 	}
 	o.last = ev
-	return Observation{Evidence: ev, Producers: o.Watch(ctx, watch)}, nil
+	seen := Observation{Evidence: ev, Producers: o.Watch(ctx, watch)}
+	if len(o.Metrics) > 0 {
+		rep, err := inspect.ReadMetrics(ctx, inspect.MetricsOptions{Endpoints: o.Metrics, Now: func() time.Time { return ev.Time }})
+		if err != nil {
+			return Observation{}, err
+		}
+		seen.Gauge = newGauge(rep)
+	}
+	return seen, nil
+}
+
+// pendingMetric counts the records in TX_PENDING of a broker.
+const pendingMetric = "TxnPendingRecordsCount"
+
+// newGauge adds up what brokers say; nil where none does.
+func newGauge(rep *inspect.MetricsReport) *Gauge {
+	var g Gauge
+	for _, r := range rep.Rows {
+		if r.Metric == pendingMetric && r.Value != nil {
+			g.Brokers++
+			g.Records += int64(*r.Value)
+		}
+	}
+	if g.Brokers == 0 {
+		return nil
+	}
+	return &g
 }
 
 // describeBatch is how many transactional IDs are described with one request.

@@ -55,6 +55,14 @@ type Options struct {
 	// transaction will end any more, also those that come to light later.
 	AbortHanging bool
 
+	// AcceptMemory calls it drained also where leaders may hold records in memory
+	// that nothing gives away. Where this cluster is not known to write TX_PENDING
+	// down, an end marker that was lost leaves its records pending in the memory of
+	// a leader when no transaction is open any more, and a share-partition that is
+	// not done may have some: it is not known, then. Nothing is lost by a leader
+	// that restarts with them: it forgets them, and delivers the records again.
+	AcceptMemory bool
+
 	// Looks is how many looks in a row have to find nothing; 0 is 3.
 	Looks int
 	// Interval is the pause between two looks; 0 is 2 s.
@@ -514,6 +522,23 @@ func OutcomeOf(now []inspect.Transaction, producerID int64, epoch int16) Outcome
 		return Outcome{Text: fmt.Sprintf("%q has gone on since", t.TransactionalID)}
 	}
 	return Outcome{Text: "no coordinator knows its transaction"}
+}
+
+// mayHoldInMemory returns the share-partitions of a scope that may hold records in
+// memory: those that are not done. A lag of 0 proves that nothing is pending.
+func mayHoldInMemory(ev *inspect.Evidence, o Options) []string {
+	var out []string
+	for _, g := range ev.Groups {
+		if len(o.Groups) > 0 && !slices.Contains(o.Groups, g.GroupID) {
+			continue
+		}
+		for _, p := range g.Partitions {
+			if p.Lag != 0 && (len(o.Topics) == 0 || slices.Contains(o.Topics, p.Topic)) {
+				out = append(out, fmt.Sprintf("%s/%s-%d", g.GroupID, p.Topic, p.Partition))
+			}
+		}
+	}
+	return out
 }
 
 // canStage reports whether records can become TX_PENDING on the cluster. Where

@@ -78,6 +78,8 @@ type Change struct {
 	// hidesTxnAcks says that share.version goes below the level that has
 	// transactional acknowledgement, so that brokers need not advertise it.
 	hidesTxnAcks bool
+	// stopsGroups says that share groups are switched off.
+	stopsGroups bool
 	// enables says that it switches transactional acknowledgement on.
 	enables bool
 }
@@ -290,6 +292,7 @@ func (c *Change) foresee() {
 	c.enables = acksAfter && !acksBefore
 	c.losesTxnAcks = acksBefore && !acksAfter
 	c.hidesTxnAcks = before.txnAcks && !after.txnAcks
+	c.stopsGroups = before.shareGroups && !after.shareGroups
 	c.cutsProducers = tvAfter < tvBefore
 	for _, it := range c.Items {
 		if it.needed() {

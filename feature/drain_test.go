@@ -42,8 +42,8 @@ func (b lowering) downgrade(change func(c *feature.Change, o *feature.ExecuteOpt
 	return c.Execute(b.T.Context(), b.cl, o)
 }
 
-// draining makes a downgrade drain first.
-func (b lowering) draining(o drain.Options) func(c *feature.Change, x *feature.ExecuteOptions) {
+// draining makes a downgrade drain first; 0 is as long as that takes.
+func (b lowering) draining(timeout time.Duration) func(c *feature.Change, x *feature.ExecuteOptions) {
 	return func(c *feature.Change, x *feature.ExecuteOptions) {
 		x.Drain = func(ctx context.Context) (*drain.Result, error) {
 			clock := drain.NewClock(time.Now)
@@ -52,6 +52,8 @@ func (b lowering) draining(o drain.Options) func(c *feature.Change, x *feature.E
 			if err != nil {
 				return nil, err
 			}
+			o := c.DrainOptions(feature.GuardOptions{})
+			o.Timeout = timeout
 			plan, err := drain.NewPlan(first.Evidence, o, time.Now())
 			if err != nil {
 				return nil, err
@@ -120,7 +122,7 @@ func TestDowngradeDrains(t *testing.T) {
 						ended <- do(a)
 					}()
 				}
-				res, err := b.downgrade(b.draining(drain.Options{}))
+				res, err := b.downgrade(b.draining(0))
 				b.Check(errors.Join(err, <-ended))
 				b.wantLevel(res, err, true)
 				if res.Drain == nil || res.Drain.Status != drain.StatusDrained || res.Raced {
@@ -140,7 +142,7 @@ func TestDowngradeUnderProducer(t *testing.T) {
 		a := b.App("g", "in", "billing-1")
 		a.MustStage()
 		stop := a.Busy(1500*time.Millisecond, 100*time.Millisecond)
-		res, err := b.downgrade(b.draining(drain.Options{Timeout: time.Minute}))
+		res, err := b.downgrade(b.draining(time.Minute))
 		stop()
 		if _, ok := errors.AsType[*drain.TimeoutError](err); !ok || !strings.Contains(err.Error(), `producers still running: "billing-1"`) {
 			b.T.Errorf("downgrade: %v, want it out of time, with billing-1 named", err)
@@ -234,12 +236,11 @@ func TestDowngradeTransactionVersion(t *testing.T) {
 			}
 		}
 		c := newChange()
-		opts := c.DrainOptions(feature.GuardOptions{})
-		if !opts.AllTransactions {
-			b.T.Error("the drain does not wait for all transactions")
+		if !c.DrainOptions(feature.GuardOptions{}).AllTransactions || c.DrainOptions(feature.GuardOptions{ForceLiveProducers: true}).AllTransactions {
+			b.T.Error("the drain is to wait for all transactions, unless they are to be cut off")
 		}
 		o := feature.ExecuteOptions{Now: time.Now}
-		b.draining(opts)(c, &o)
+		b.draining(0)(c, &o)
 		res, err := c.Execute(b.T.Context(), b.cl, o)
 		if err != nil || !res.Changed || res.Drain.Status != drain.StatusDrained {
 			b.T.Errorf("downgrade of transaction.version that drains: %+v, %v", res, err)

@@ -14,6 +14,9 @@ import (
 	"github.com/kshare/kshare/cluster"
 	"github.com/kshare/kshare/feature"
 	"github.com/kshare/kshare/internal/kafkatest"
+	"github.com/kshare/kshare/share"
+	"github.com/kshare/kshare/wire"
+	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
 	"github.com/twmb/franz-go/pkg/sasl"
@@ -287,6 +290,73 @@ func TestKafkaChange(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// Levels of share.version are lowered under a consumer: without dead-letter queues
+// it works on, without share groups it stops, and both is told before.
+func TestKafkaDowngradeUnderConsumer(t *testing.T) {
+	k := kafkatest.Start(t, kafkatest.Config{Version: kafkatest.Kafka44})
+	cl := kafkaClient(t, k)
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+	defer cancel()
+	if _, err := kadm.NewClient(k.Client(t)).CreateTopic(ctx, 1, 1, nil, "orders"); err != nil {
+		t.Fatal(err)
+	}
+	if err := cl.SetGroupConfig(ctx, "billing", "share.auto.offset.reset", "earliest"); err != nil {
+		t.Fatal(err)
+	}
+	producer := k.Client(t, kgo.DefaultProduceTopic("orders"))
+	member, err := share.NewConsumer(ctx, cl, share.Config{GroupID: "billing", Topics: []string{"orders"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer member.Abandon()
+	// works returns when the member has got a record that is produced now, or with
+	// what it fails with.
+	works := func() error {
+		if err := producer.ProduceSync(ctx, kgo.StringRecord("x")).FirstErr(); err != nil {
+			t.Fatal(err)
+		}
+		for {
+			batch, err := member.Poll(ctx, 10)
+			if err != nil {
+				return err
+			}
+			if batch.Len() > 0 {
+				return member.Acknowledge(ctx, batch, batch.All(wire.Accept))
+			}
+		}
+	}
+	lower := func(level int16) []string {
+		t.Helper()
+		c, err := feature.NewDowngrade(describeKafka(t, cl), []feature.Update{{Feature: "share.version", Level: level}}, false)
+		if err != nil {
+			t.Fatal(err)
+		}
+		live, err := c.LiveGroups(ctx, cl)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if res, err := c.Execute(ctx, cl, feature.ExecuteOptions{}); err != nil || !res.Confirmed {
+			t.Fatalf("share.version=%d: %+v, %v", level, res, err)
+		}
+		return live
+	}
+	if err := works(); err != nil {
+		t.Fatal(err)
+	}
+	if live := lower(1); len(live) > 0 {
+		t.Errorf("lowered to 1, where members go on: %q", live)
+	}
+	if err := works(); err != nil {
+		t.Errorf("a member without dead-letter queues: %v, want it to go on", err)
+	}
+	if live := lower(0); !slices.Equal(live, []string{`share group "billing" has 1 member, which stops working`}) {
+		t.Errorf("lowered to 0: %q, want the member named", live)
+	}
+	if err := works(); err == nil || ctx.Err() != nil {
+		t.Errorf("a member without share groups: %v, want it to fail", err)
 	}
 }
 

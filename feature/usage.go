@@ -121,7 +121,9 @@ func (c *Change) look(ctx context.Context, cl Cluster, o ExecuteOptions) (*inspe
 // the change: all that is pending, and where transaction.version is lowered every
 // open transaction.
 func (c *Change) DrainOptions(o GuardOptions) drain.Options {
-	return drain.Options{AllTransactions: c.cutsProducers && !o.ForceLiveProducers}
+	// What a leader has left in memory without a transaction is there with any
+	// level, so it does not matter here.
+	return drain.Options{AllTransactions: c.cutsProducers && !o.ForceLiveProducers, AcceptMemory: true}
 }
 
 // usage is who would suffer from a change.
@@ -196,4 +198,31 @@ func holderNames(holders []drain.Step) string {
 		names = append(names, name)
 	}
 	return list(names)
+}
+
+// LiveGroups says, a sentence each, which share groups have members that the
+// change cuts off, and whether there may be more. It is for people: who switches
+// share groups off knows that they stop, and nothing is lost by it. It may return
+// the error of ctx or *cluster.DialError.
+func (c *Change) LiveGroups(ctx context.Context, cl Cluster) ([]string, error) {
+	if !c.stopsGroups || !c.Needed() {
+		return nil, nil
+	}
+	groups, gaps, err := inspect.ListShareGroups(ctx, cl, c.report.versions, inspect.GroupQuery{Members: true})
+	if err != nil {
+		return nil, fmt.Errorf("%s: look for share groups: %w", c.Op(), err)
+	}
+	var out []string
+	for _, g := range groups {
+		if n := len(g.Members); n > 0 {
+			out = append(out, fmt.Sprintf("share group %q has %s", g.GroupID, count(n, "member, which stops working", "members, which stop working")))
+		}
+	}
+	if more := len(out) - maxNamed; more > 0 {
+		out = append(out[:maxNamed], fmt.Sprintf("and so have %d more share groups", more))
+	}
+	for _, g := range gaps {
+		out = append(out, "share groups may have members that could not be seen: "+g.Reason)
+	}
+	return out, nil
 }

@@ -23,4 +23,7 @@
 // The evidence is not one moment of the cluster: sources are read one after the
 // other. What does not fit together at first sight is looked at a second time,
 // so that a transaction that ended in between is not taken for an orphan.
+//
+// [ReadMetrics] stands apart: it reads over HTTP what brokers measure, from their
+// exporters, and judges the alerts on that.
 package inspect

@@ -3,6 +3,7 @@ package inspect
 import (
 	"errors"
 	"fmt"
+	"io"
 	"reflect"
 	"slices"
 	"strings"
@@ -219,6 +220,13 @@ func TestDescribeProducers(t *testing.T) {
 			},
 			want: full[2:3],
 			gaps: []string{"0 DescribeProducers KAFKA_STORAGE_ERROR describe the producers of a-0 and 1 more:"},
+		},
+		"a leader that is down": {
+			change: func(l *logs, _ *fakeCluster, _ []cluster.Topic) {
+				l.broken = map[int32]error{1: fmt.Errorf("read: %w", io.EOF)}
+			},
+			want: []string{full[0], full[1], full[3]},
+			gaps: []string{"1 DescribeProducers  describe the producers of a-1: read: EOF"},
 		},
 		"a broker that cannot": {
 			change: func(l *logs, _ *fakeCluster, _ []cluster.Topic) {

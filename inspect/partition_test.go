@@ -161,7 +161,7 @@ func TestDescribePartitionDetail(t *testing.T) {
 	f := newGroupCluster()
 	f.write(ShareKey{"g", fakeTopicID, 0}, stateBatchOf(2, 2, wire.Acknowledged))
 	f.states[ShareKey{"g", fakeTopicID, 0}].StartOffset = 2
-	count := func(_ int32, req kmsg.Request) (kmsg.Response, error, bool) { //nolint:revive // as kfake has it
+	count := func(_ int32, req kmsg.Request) (kmsg.Response, error, bool) {
 		if r, ok := req.(*kmsg.ReadShareGroupStateSummaryRequest); ok {
 			f.mu.Lock()
 			defer f.mu.Unlock()

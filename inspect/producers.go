@@ -50,7 +50,7 @@ const producersBatch = 500
 // could not be seen is in the gaps: it needs READ on each topic. The error is that
 // of ctx.
 func DescribeProducers(ctx context.Context, cl Cluster, q ProducerQuery) ([]Producer, []Gap, error) {
-	r := producerReader{cl: cl, q: q, denied: make(map[string]bool), failed: make(map[failedPartition]partitionFailure)}
+	r := producerReader{cl: cl, q: q, denied: make(map[string]bool), failed: make(map[leaderFailure]failedPartitions)}
 	if err := r.read(ctx); err != nil {
 		return nil, nil, err
 	}
@@ -69,20 +69,26 @@ type producerReader struct {
 	mu     sync.Mutex
 	out    []Producer
 	denied map[string]bool // topics
-	failed map[failedPartition]partitionFailure
+	failed map[leaderFailure]failedPartitions
 }
 
-// failedPartition is why a partition is not known, and whom that is known from.
-type failedPartition struct {
+// leaderFailure is why partitions of one leader are not known.
+type leaderFailure struct {
 	node int32 // -1: there is no leader
-	code int16
+	text string
 }
 
-// lostPartition is a partition whose leader is another broker than was thought,
-// or none now.
+type failedPartitions struct {
+	partitionFailure
+	err error
+}
+
+// lostPartition is a partition that the broker which was asked does not lead, or
+// not any more; node is -1 where no broker does.
 type lostPartition struct {
 	topicPartition
-	failedPartition
+	node int32
+	err  error
 }
 
 // read asks all leaders, and those that became leaders meanwhile.
@@ -102,7 +108,7 @@ func (r *producerReader) read(ctx context.Context) error {
 			return nil
 		case try == tries:
 			for _, l := range lost {
-				r.fail(l.failedPartition, l.topicPartition)
+				r.fail(l)
 			}
 			return nil
 		}
@@ -147,7 +153,7 @@ func (r *producerReader) round(ctx context.Context, leaders map[topicPartition]i
 	var lost []lostPartition
 	for tp, node := range leaders {
 		if node < 0 {
-			lost = append(lost, lostPartition{tp, failedPartition{-1, kerr.LeaderNotAvailable.Code}})
+			lost = append(lost, lostPartition{tp, -1, kerr.LeaderNotAvailable})
 			continue
 		}
 		byNode[node] = append(byNode[node], tp)
@@ -184,7 +190,7 @@ func (r *producerReader) ask(ctx context.Context, q producersRequest) (lost []lo
 	switch {
 	case err != nil && cluster.IsUnanswered(err) && !isTimeout(err):
 		for _, tp := range q.parts { // the broker went away, and others become leaders
-			lost = append(lost, lostPartition{tp, failedPartition{q.node, kerr.LeaderNotAvailable.Code}})
+			lost = append(lost, lostPartition{tp, q.node, err})
 		}
 		return lost
 	case err != nil:
@@ -198,12 +204,12 @@ func (r *producerReader) ask(ctx context.Context, q producersRequest) (lost []lo
 			case 0:
 				r.take(q.node, tp, p.ActiveProducers)
 			case kerr.NotLeaderForPartition.Code:
-				lost = append(lost, lostPartition{tp, failedPartition{q.node, p.ErrorCode}})
+				lost = append(lost, lostPartition{tp, q.node, kerr.NotLeaderForPartition})
 			case kerr.UnknownTopicOrPartition.Code: // it was deleted meanwhile
 			case kerr.TopicAuthorizationFailed.Code:
 				r.deny(t.Topic)
 			default:
-				r.fail(failedPartition{q.node, p.ErrorCode}, tp)
+				r.fail(lostPartition{tp, q.node, kerr.ErrorForCode(p.ErrorCode)})
 			}
 		}
 	}
@@ -242,10 +248,11 @@ func (r *producerReader) deny(topic string) {
 	r.denied[topic] = true
 }
 
-func (r *producerReader) fail(f failedPartition, tp topicPartition) {
+func (r *producerReader) fail(l lostPartition) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.failed[f] = r.failed[f].and(tp)
+	k := leaderFailure{l.node, l.err.Error()}
+	r.failed[k] = failedPartitions{r.failed[k].and(l.topicPartition), l.err}
 }
 
 // giveUp leaves one gap for all topics that may not be read, and one for each
@@ -260,15 +267,15 @@ func (r *producerReader) giveUp() {
 		r.gaps.add(aclGap(SourceDescribeProducers, ACL{"READ", "TOPIC", "*"}, kerr.TopicAuthorizationFailed,
 			fmt.Sprintf("the transactions that are open in %d topics, %s among them, are hidden from it", len(denied), denied[0])))
 	}
-	for f, parts := range r.failed {
-		err := kerr.ErrorForCode(f.code)
-		if f.node >= 0 {
-			r.gaps.add(newGap(SourceDescribeProducers, f.node, fmt.Sprintf("describe the producers of %s", parts), err))
+	for k, f := range r.failed {
+		what := fmt.Sprintf("describe the producers of %s", f.partitionFailure)
+		if k.node >= 0 {
+			r.gaps.add(newGap(SourceDescribeProducers, k.node, what, f.err))
 			continue
 		}
 		r.gaps.add(Gap{
-			Source: SourceDescribeProducers, KafkaError: kafkaError(err),
-			Reason: fmt.Sprintf("no broker could be asked to describe the producers of %s: %s", parts, kafkaError(err)),
+			Source: SourceDescribeProducers, KafkaError: kafkaError(f.err),
+			Reason: fmt.Sprintf("no broker could be asked to %s: %s", what, cluster.Name(f.err)),
 		})
 	}
 }

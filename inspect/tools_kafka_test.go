@@ -2,10 +2,8 @@ package inspect_test
 
 import (
 	"context"
-	"encoding/binary"
 	"encoding/json"
 	"fmt"
-	"hash/crc32"
 	"slices"
 	"strconv"
 	"strings"
@@ -22,7 +20,6 @@ import (
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
-	"github.com/twmb/franz-go/pkg/kversion"
 )
 
 // kafka is a real Kafka 4.4 with topics, and a client that is listened to.
@@ -273,50 +270,6 @@ func (k *kafka) transaction(id string, end *kgo.TransactionEndTry) *kgo.Client {
 	return p
 }
 
-// appendOpen appends a record of a transaction that no coordinator was told of, as
-// a client does that sends it too late: there will be no end marker.
-func (k *kafka) appendOpen(topic string, partition int32, producerID int64, epoch int16, at time.Time) {
-	k.t.Helper()
-	// A producer of before KIP-890, whose leader does not add the partition; and
-	// one that may write to internal topics.
-	versions := kversion.Stable()
-	versions.SetMaxKeyVersion(int16(kmsg.Produce), 11)
-	cl := k.Client(k.t, kgo.MaxVersions(versions), kgo.ClientID("__admin_client"))
-	req := kmsg.NewPtrProduceRequest()
-	req.Acks, req.TimeoutMillis, req.TransactionID = -1, 10_000, kmsg.StringPtr("late")
-	t := kmsg.NewProduceRequestTopic()
-	t.Topic = topic
-	p := kmsg.NewProduceRequestTopicPartition()
-	p.Partition, p.Records = partition, transactionalBatch(producerID, epoch, at)
-	t.Partitions = append(t.Partitions, p)
-	req.Topics = append(req.Topics, t)
-	kresp, err := cl.Broker(int(k.NodeIDs()[0])).Request(k.t.Context(), req)
-	if err == nil {
-		err = kerr.ErrorForCode(kresp.(*kmsg.ProduceResponse).Topics[0].Partitions[0].ErrorCode)
-	}
-	if err != nil {
-		k.t.Fatalf("append to %s-%d: %v", topic, partition, err)
-	}
-}
-
-// transactionalBatch is a record batch (v2) of one record of a transaction.
-func transactionalBatch(producerID int64, epoch int16, at time.Time) []byte {
-	record := kmsg.Record{Key: []byte{0x7f, 0xff}, Value: []byte("late")} // a key of no type that __consumer_offsets has
-	body := record.AppendTo(nil)[1:]                                      // without the length, which is not known yet
-	encoded := append(binary.AppendVarint(nil, int64(len(body))), body...)
-	const transactional = 1 << 4
-	b := kmsg.RecordBatch{
-		PartitionLeaderEpoch: -1, Magic: 2, Attributes: transactional,
-		FirstTimestamp: at.UnixMilli(), MaxTimestamp: at.UnixMilli(),
-		ProducerID: producerID, ProducerEpoch: epoch, NumRecords: 1, Records: encoded,
-	}
-	const beforeLength, beforeCRC = 8 + 4, 8 + 4 + 4 + 1 + 4 // first offset and length; leader epoch, magic and CRC too
-	b.Length = int32(len(b.AppendTo(nil)) - beforeLength)
-	raw := b.AppendTo(nil)
-	b.CRC = int32(crc32.Checksum(raw[beforeCRC:], crc32.MakeTable(crc32.Castagnoli)))
-	return b.AppendTo(nil)
-}
-
 // topicPartitionWords is how Kafka's tool writes partitions: orders-1,orders-2.
 func topicPartitionWords(topics []inspect.TopicPartitions) []string {
 	var words []string
@@ -331,8 +284,6 @@ func topicPartitionWords(topics []inspect.TopicPartitions) []string {
 
 // Open, finished and hanging transactions are those that Kafka's own tool finds.
 func TestKafkaTransactionTool(t *testing.T) {
-	// A leader that asks the coordinator first would not take what makes a
-	// transaction hang; Kafka's own tests turn that off too.
 	k := startKafka(t, map[string]string{"transaction.partition.verification.enable": "false"})
 	commit, abort := kgo.TryCommit, kgo.TryAbort
 	k.transaction("open-1", nil)
@@ -346,10 +297,10 @@ func TestKafkaTransactionTool(t *testing.T) {
 	}
 	k.member("g", "orders", 0) // makes __consumer_offsets
 	hourAgo := time.Now().Add(-time.Hour)
-	k.appendOpen("orders", 0, pid, epoch, hourAgo)                   // its ID is known, and its transaction has ended
-	k.appendOpen("shipped", 1, 424_242, 0, hourAgo)                  // nobody knows the producer
-	k.appendOpen("__consumer_offsets", 2, 434_343, 7, hourAgo)       // in an internal topic
-	k.appendOpen("orders", 2, 444_444, 0, time.Now().Add(time.Hour)) // by a clock that is ahead
+	k.AppendOpen(t, "orders", 0, pid, epoch, hourAgo)                   // its ID is known, and its transaction has ended
+	k.AppendOpen(t, "shipped", 1, 424_242, 0, hourAgo)                  // nobody knows the producer
+	k.AppendOpen(t, "__consumer_offsets", 2, 434_343, 7, hourAgo)       // in an internal topic
+	k.AppendOpen(t, "orders", 2, 444_444, 0, time.Now().Add(time.Hour)) // by a clock that is ahead
 	k.tap.Reset()
 
 	const tool = kafkatest.TransactionTool
@@ -454,4 +405,94 @@ func TestKafkaTransactionTool(t *testing.T) {
 			t.Errorf("%s: %q, want %q", name, got, c.want)
 		}
 	}
+}
+
+// A transaction whose end is decided and whose marker cannot be written stays
+// prepared, and is told as by Kafka's own tool; that a broker is down makes the
+// answer incomplete, and takes nothing from it.
+func TestKafkaPreparedTransaction(t *testing.T) {
+	k := &kafka{Cluster: kafkatest.Start(t, kafkatest.Config{Version: kafkatest.Kafka44, Nodes: 3}), t: t, tap: wiretap.New()}
+	const down = 3
+	admin := k.Client(t)
+	req := kmsg.NewPtrCreateTopicsRequest()
+	topic := kmsg.NewCreateTopicsRequestTopic()
+	topic.Topic, topic.NumPartitions, topic.ReplicationFactor = "solo", -1, -1
+	topic.ReplicaAssignment = []kmsg.CreateTopicsRequestTopicReplicaAssignment{{Replicas: []int32{1, down}}}
+	// With one replica down the leader takes no marker.
+	topic.Configs = []kmsg.CreateTopicsRequestTopicConfig{{Name: "min.insync.replicas", Value: kmsg.StringPtr("2")}}
+	req.Topics = append(req.Topics, topic)
+	resp, err := req.RequestWith(t.Context(), admin)
+	if err == nil {
+		err = kerr.ErrorForCode(resp.Topics[0].ErrorCode)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	id := k.coordinatedElsewhere(admin, down)
+	p := k.Client(t, kgo.TransactionalID(id), kgo.TransactionTimeout(5*time.Minute))
+	if err = p.BeginTransaction(); err == nil {
+		err = p.ProduceSync(t.Context(), &kgo.Record{Topic: "solo", Value: []byte("x")}).FirstErr()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	k.KillNode(t, down)
+	if err := p.EndTransaction(t.Context(), kgo.TryCommit); err != nil {
+		t.Fatal(err)
+	}
+
+	if k.cl, err = cluster.Connect(t.Context(), cluster.Config{BootstrapServers: k.Bootstrap()[:2], Dialer: k.tap.Dial}); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(k.cl.Close)
+	r, err := inspect.DescribeTransactions(t.Context(), k.cl, inspect.TxnOptions{All: true})
+	if err != nil || len(r.Rows) != 1 {
+		t.Fatalf("error %v, transactions %+v", err, r)
+	}
+	x := r.Rows[0]
+	if x.State != "PrepareCommit" || x.AgeMS == nil || x.Deadline != nil || strings.Join(topicPartitionWords(x.Partitions), " ") != "solo-0" {
+		t.Errorf("transaction %+v, want it prepared, with an age, and with its partition", x)
+	}
+	if !slices.ContainsFunc(r.Gaps, func(g inspect.Gap) bool { return g.Broker != nil && *g.Broker == down }) {
+		t.Errorf("gaps %+v, want one of broker %d", r.Gaps, down)
+	}
+	const tool = kafkatest.TransactionTool
+	k.agree("list", [][]string{{id, strconv.Itoa(int(x.Coordinator)), strconv.FormatInt(x.ProducerID, 10), x.State}}, k.tool("TransactionalId", tool, "list"))
+
+	// It waits for its marker, and is no transaction that nobody will end.
+	hanging, err := inspect.ListHanging(t.Context(), k.cl, inspect.HangingOptions{Topics: []string{"solo"}})
+	if err != nil || len(hanging.Rows) > 0 || len(hanging.Gaps) == 0 {
+		t.Errorf("hanging %+v, %v, want none to be seen, and a gap", hanging, err)
+	}
+	k.StartNode(t, down)
+	for x.State != "CompleteCommit" {
+		r, err := inspect.DescribeTransactions(t.Context(), k.cl, inspect.TxnOptions{TransactionalIDs: []string{id}})
+		if err != nil || len(r.Rows) != 1 {
+			t.Fatalf("error %v, transactions %+v", err, r)
+		}
+		x = r.Rows[0]
+	}
+	if x.AgeMS != nil || len(x.Partitions) > 0 {
+		t.Errorf("transaction %+v, want an ended one to have neither age nor partitions", x)
+	}
+	k.tap.ReadOnly(t)
+}
+
+// coordinatedElsewhere returns a transactional ID that another node coordinates.
+func (k *kafka) coordinatedElsewhere(cl *kgo.Client, node int32) string {
+	k.t.Helper()
+	for i := range 100 {
+		req := kmsg.NewPtrFindCoordinatorRequest()
+		id := fmt.Sprintf("prepared-%d", i)
+		req.CoordinatorType, req.CoordinatorKeys = 1, []string{id}
+		resp, err := req.RequestWith(k.t.Context(), cl)
+		if err != nil || len(resp.Coordinators) != 1 {
+			k.t.Fatalf("find the coordinator of %s: %+v, %v", id, resp, err)
+		}
+		if c := resp.Coordinators[0]; c.ErrorCode == 0 && c.NodeID != node {
+			return id
+		}
+	}
+	k.t.Fatalf("node %d coordinates all transactional IDs", node)
+	return ""
 }

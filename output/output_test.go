@@ -6,6 +6,7 @@ import (
 	"errors"
 	"flag"
 	"io"
+	"math"
 	"os"
 	"path/filepath"
 	"strings"
@@ -375,3 +376,20 @@ func TestTimeCells(t *testing.T) {
 		}
 	}
 }
+
+// Numbers are written as encoding/json writes them.
+func TestFloats(t *testing.T) {
+	for _, f := range []float64{0, 1, -1.5, 0.1, 1234567, 1e20, 1e21, 1e-6, 1e-7, math.MaxInt32, math.MaxFloat64, math.SmallestNonzeroFloat64} {
+		want, err := json.Marshal(f)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got, err := Line(f)
+		if err != nil || !sameNumber(got, string(want)) {
+			t.Errorf("%v is written as %s, %v, want %s", f, got, err, want)
+		}
+	}
+}
+
+// sameNumber allows for the zero in an exponent, which encoding/json cuts off.
+func sameNumber(a, b string) bool { return strings.Replace(a, "e-0", "e-", 1) == b }

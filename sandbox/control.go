@@ -102,6 +102,9 @@ func (s *Sandbox) ShareVersion() int16 { return s.gateway.features.level(wire.Fe
 //
 //	GET /healthz         200 while the sandbox runs
 //	GET /state           a [State]
+//	GET /metrics         what the JMX exporters of all brokers would answer, in the
+//	                     text format of Prometheus with a label "broker"
+//	GET /metrics/{node}  what that of one broker would
 //	GET /faults          the faults that are active, as a [FaultList]
 //	POST /faults         injects a [Fault] and answers it with its ID, with 201
 //	DELETE /faults       ends all faults and answers them
@@ -127,6 +130,8 @@ func (s *Sandbox) ControlHandler() http.Handler {
 		}
 		writeJSON(w, http.StatusOK, st)
 	})
+	mux.HandleFunc("GET /metrics", s.serveMetrics)
+	mux.HandleFunc("GET /metrics/{node}", s.serveMetrics)
 	mux.HandleFunc("GET /faults", func(w http.ResponseWriter, _ *http.Request) {
 		writeJSON(w, http.StatusOK, FaultList{s.Faults()})
 	})

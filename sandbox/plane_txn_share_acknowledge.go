@@ -145,7 +145,7 @@ func (p *plane) stage(ctx context.Context, c caller, req *wire.TxnShareAcknowled
 	p.txns.name(o.producerID, *req.TransactionalID)
 	defer p.txns.forgetName(o.producerID)
 	p.changeAll(ctx, acks, false, func(a *partitionAcks, lim partitionLimits) (change, int16) {
-		return a.op.lp.sp.stage(p.cfg.now(), req.MemberID, o, a.batches, lim)
+		return a.op.lp.stage(p.cfg.now(), req.MemberID, o, a.batches, lim)
 	})
 }
 

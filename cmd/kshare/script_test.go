@@ -278,7 +278,7 @@ func cmdStart(ts *testscript.TestScript, neg bool, args []string) {
 
 // cmdSandbox starts "kshare sandbox run -o json" and returns when it is ready.
 // The document it prints becomes the file NAME.json, its bootstrap servers the
-// variable NAME, the port of the first of them NAME_PORT, and its control address
+// variable NAME, the port of the first of them NAME_PORT, the control address
 // NAME_CONTROL:
 //
 //	sandbox CLUSTER --topic orders

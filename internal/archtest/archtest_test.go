@@ -32,23 +32,24 @@ func mayImport() map[string][]string {
 	client := []string{"cluster", "share", "txn", "wire"}
 	operator := append([]string{"ctp", "drain", "feature", "inspect", "internal/demo", "sandbox", "verify"}, client...)
 	return map[string][]string{
-		"cmd/kshare":       {"commands"},
-		"commands":         append([]string{"completions", "internal/config", "output"}, operator...),
-		"completions":      append([]string{"inspect"}, client...),
-		"output":           nil,
-		"feature":          append([]string{"drain", "inspect"}, client...),
-		"drain":            append([]string{"inspect"}, client...),
-		"inspect":          client,
-		"ctp":              client,
-		"verify":           client,
-		"sandbox":          {"wire"},
-		"txn":              {"cluster", "share", "wire"},
-		"share":            {"cluster", "wire"},
-		"cluster":          {"internal/config", "wire"},
-		"wire":             nil,
-		"internal/config":  nil,
-		"internal/cmdtest": {"commands"},
-		"internal/demo":    append([]string{"ctp", "drain", "feature", "inspect"}, client...),
+		"cmd/kshare":        {"commands"},
+		"commands":          append([]string{"completions", "internal/config", "output"}, operator...),
+		"completions":       append([]string{"inspect"}, client...),
+		"output":            nil,
+		"feature":           append([]string{"drain", "inspect"}, client...),
+		"drain":             append([]string{"inspect"}, client...),
+		"inspect":           append([]string{"internal/promtext"}, client...),
+		"ctp":               client,
+		"verify":            client,
+		"sandbox":           {"internal/promtext", "wire"},
+		"txn":               {"cluster", "share", "wire"},
+		"share":             {"cluster", "wire"},
+		"cluster":           {"internal/config", "wire"},
+		"wire":              nil,
+		"internal/config":   nil,
+		"internal/promtext": nil,
+		"internal/cmdtest":  {"commands"},
+		"internal/demo":     append([]string{"ctp", "drain", "feature", "inspect"}, client...),
 		// Of tests.
 		"internal/apptest":    append([]string{"inspect", "sandbox"}, client...),
 		"internal/bigcluster": {"wire"},
@@ -57,10 +58,11 @@ func mayImport() map[string][]string {
 		"internal/schematest": nil,
 		"internal/wiretap":    nil,
 		// These have tests only, or stand apart.
-		"internal/archtest": nil,
-		"bench":             append([]string{"ctp", "inspect", "internal/bigcluster", "sandbox"}, client...),
-		"docs/gen":          {"commands", "completions"},
-		"examples/gen":      nil,
+		"internal/archtest":   nil,
+		"bench":               append([]string{"ctp", "inspect", "internal/bigcluster", "internal/kafkatest", "sandbox"}, client...),
+		"docs/gen":            {"commands", "completions"},
+		"examples/gen":        nil,
+		"examples/monitoring": nil,
 	}
 }
 
@@ -79,13 +81,15 @@ func usedBy() map[string][]string {
 		"github.com/itchyny/gojq":               {"ctp"},
 		"golang.org/x/term":                     {"commands"},
 		"github.com/rogpeppe/go-internal":       nil, // tests only
+		"github.com/prometheus":                 nil, // tests only: see internal/promtext
+		"github.com/VictoriaMetrics":            nil, // tests only
 		"github.com/twmb/franz-go/pkg/kadm":     {"cluster", "commands", "ctp", "drain", "feature", "inspect", "sandbox", "share", "txn", "verify"},
 		"github.com/twmb/franz-go/pkg/kgo":      {"bench", "internal/apptest", "internal/fakekafka", "internal/kafkatest", "cluster", "ctp", "drain", "feature", "inspect", "sandbox", "share", "txn", "verify"},
 		"github.com/twmb/franz-go/pkg/kmsg":     {"bench", "internal/bigcluster", "internal/fakekafka", "internal/kafkatest", "internal/wiretap", "cluster", "ctp", "drain", "feature", "inspect", "sandbox", "share", "txn", "verify", "wire"},
 		"github.com/twmb/franz-go/pkg/kerr":     {"bench", "internal/bigcluster", "internal/kafkatest", "cluster", "commands", "ctp", "drain", "feature", "inspect", "sandbox", "share", "txn", "verify"},
 		"github.com/twmb/franz-go/pkg/kbin":     {"cluster", "internal/bigcluster", "internal/wiretap", "sandbox", "wire"},
 		"github.com/twmb/franz-go/pkg/sasl":     {"cluster", "internal/kafkatest"},
-		"github.com/twmb/franz-go/pkg/kversion": {"cluster", "feature", "internal/fakekafka", "sandbox"},
+		"github.com/twmb/franz-go/pkg/kversion": {"bench", "cluster", "feature", "internal/fakekafka", "internal/kafkatest", "sandbox"},
 	}
 }
 
@@ -99,7 +103,7 @@ func mayUse() map[string][]string {
 		"os.Stdout":     process,
 		"os.Stderr":     process,
 		"os.Args":       process,
-		"kgo.NewClient": {"bench/main.go", "cluster/connect.go", "internal/fakekafka/cluster.go", "internal/kafkatest/cluster.go", "sandbox/backend_client.go"},
+		"kgo.NewClient": {"bench/main.go", "bench/txn.go", "cluster/connect.go", "internal/fakekafka/cluster.go", "internal/kafkatest/cluster.go", "sandbox/backend_client.go"},
 	}
 }
 

@@ -57,33 +57,47 @@ const buildClassPath = "org.apache.maven.plugins:maven-dependency-plugin:3.8.1:b
 
 // resolve finds a release in the cache, or has Maven download it.
 func resolve(ctx context.Context, version string) (release, error) {
-	base, err := os.UserCacheDir()
-	if err != nil {
-		return release{}, fmt.Errorf("find Kafka %s: %w", version, err)
+	var b bytes.Buffer
+	if err := pom.Execute(&b, version); err != nil {
+		return release{}, fmt.Errorf("write pom.xml: %w", err)
 	}
-	dir := filepath.Join(base, "kshare-kafkatest", version)
-	if err := os.MkdirAll(dir, 0o750); err != nil {
-		return release{}, fmt.Errorf("find Kafka %s: %w", version, err)
-	}
-	unlock, err := lock(filepath.Join(dir, "lock"))
+	dir, classPath, err := download(ctx, version, "Kafka "+version, b.Bytes())
 	if err != nil {
-		return release{}, fmt.Errorf("find Kafka %s: %w", version, err)
-	}
-	defer unlock()
-	classPath, err := readClassPath(filepath.Join(dir, "classpath"))
-	if err != nil {
-		if err := askMaven(ctx, dir, version); err != nil {
-			return release{}, err
-		}
-		if classPath, err = readClassPath(filepath.Join(dir, "classpath")); err != nil {
-			return release{}, fmt.Errorf("class path of Kafka %s: %w", version, err)
-		}
+		return release{}, err
 	}
 	archive, err := archiveName(classPath)
 	if err != nil {
 		return release{}, err
 	}
 	return release{version: version, classPath: classPath, archive: filepath.Join(dir, archive)}, nil
+}
+
+// download returns a folder of the cache and the class path of what a pom depends
+// on, which is found there or is downloaded by Maven. what names it in errors.
+func download(ctx context.Context, folder, what string, pom []byte) (dir, classPath string, err error) {
+	base, err := os.UserCacheDir()
+	if err != nil {
+		return "", "", fmt.Errorf("find %s: %w", what, err)
+	}
+	dir = filepath.Join(base, "kshare-kafkatest", folder)
+	if err := os.MkdirAll(dir, 0o750); err != nil {
+		return "", "", fmt.Errorf("find %s: %w", what, err)
+	}
+	unlock, err := lock(filepath.Join(dir, "lock"))
+	if err != nil {
+		return "", "", fmt.Errorf("find %s: %w", what, err)
+	}
+	defer unlock()
+	if classPath, err = readClassPath(filepath.Join(dir, "classpath")); err == nil {
+		return dir, classPath, nil
+	}
+	if err := askMaven(ctx, dir, what, pom); err != nil {
+		return "", "", err
+	}
+	if classPath, err = readClassPath(filepath.Join(dir, "classpath")); err != nil {
+		return "", "", fmt.Errorf("class path of %s: %w", what, err)
+	}
+	return dir, classPath, nil
 }
 
 // readClassPath reads a class path and looks whether all of it is still there.
@@ -104,19 +118,15 @@ func readClassPath(file string) (string, error) {
 	return path, nil
 }
 
-func askMaven(ctx context.Context, dir, version string) error {
-	var b bytes.Buffer
-	if err := pom.Execute(&b, version); err != nil {
-		return fmt.Errorf("write pom.xml: %w", err)
-	}
+func askMaven(ctx context.Context, dir, what string, pom []byte) error {
 	file := filepath.Join(dir, "pom.xml")
-	if err := os.WriteFile(file, b.Bytes(), 0o600); err != nil {
+	if err := os.WriteFile(file, pom, 0o600); err != nil {
 		return err
 	}
 	cmd := exec.CommandContext(ctx, "mvn", "-q", "-B", "-f", file, buildClassPath,
 		"-Dmdep.outputFile="+filepath.Join(dir, "classpath"))
 	if out, err := cmd.CombinedOutput(); err != nil {
-		return fmt.Errorf("download Kafka %s with Maven: %w\n%s", version, err, out)
+		return fmt.Errorf("download %s with Maven: %w\n%s", what, err, out)
 	}
 	return nil
 }
