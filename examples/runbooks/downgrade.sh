@@ -2,11 +2,13 @@
 # Lower share.version, so that records are no longer acknowledged in transactions
 # (KIP-1289), without stranding one that is.
 #
-#   downgrade.sh [--yes] [--wait DURATION] share.version=LEVEL
+#   downgrade.sh [--yes] [--wait DURATION] share.version=LEVEL [-- DRAIN-FLAG...]
 #
 # Stop the applications that acknowledge in transactions first: it waits for
 # transactions that are open, at most --wait (5m), and ends none. Without --yes,
-# or with DRY_RUN=1, it looks and rehearses, and changes nothing.
+# or with DRY_RUN=1, it looks and rehearses, and changes nothing. What follows --
+# is for 'kshare drain': where leaders keep what is pending in memory alone it needs
+# --endpoint URL of the metrics of every broker to be sure.
 # The cluster is that of KSHARE_BOOTSTRAP_SERVER.
 
 set -euo pipefail
@@ -25,11 +27,16 @@ while [ $# -gt 0 ]; do
 		;;
 	-h | --help) usage && exit ;;
 	share.version=*) target=$1 ;;
+	--)
+		shift
+		break
+		;;
 	*) wrong "not an argument: $1" ;;
 	esac
 	shift
 done
 [ -n "$target" ] || wrong "share.version=LEVEL is missing: there is no default level"
+drain_flags=("$@")
 need "$KSHARE" jq
 
 step "1. Describe: where every broker stands, and what the way back is"
@@ -54,7 +61,7 @@ tell
 
 if ! acting; then
 	step "3. Rehearse: what would be waited for, and whether the controller would make the change"
-	try drain --dry-run
+	try drain --dry-run ${drain_flags[@]+"${drain_flags[@]}"}
 	[ "$code" = 0 ] || stop "$code" "a drain would not succeed: end first what does not end by itself, with stuck-transaction.sh"
 	try feature downgrade "$target" --drain "$(consent)"
 	[ "$code" = 0 ] || stop "$code" "the change is not possible now"
@@ -63,10 +70,10 @@ if ! acting; then
 fi
 
 step "3. Drain: wait until nothing is pending, for sure"
-try drain --timeout "$limit"
+try drain --timeout "$limit" ${drain_flags[@]+"${drain_flags[@]}"}
 case $code in
 0) ;;
-6) stop 6 "not drained: something does not end by itself, or producers go on; stop those, or see stuck-transaction.sh; the level is as it was" ;;
+6) stop 6 "not drained: something does not end by itself, for which there is stuck-transaction.sh, or cannot be seen; the level is as it was" ;;
 7) stop 7 "not drained within $limit: stop the producers that are named above, and run this again; the level is as it was" ;;
 *) stop "$code" "not drained; the level is as it was" ;;
 esac

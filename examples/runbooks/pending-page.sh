@@ -3,12 +3,15 @@
 # they are and whose, wait for those that end by themselves, and say what is to
 # be done about the others.
 #
-#   pending-page.sh [--older-than DURATION] [--wait DURATION] [--fence ID]... [--yes]
+#   pending-page.sh [--older-than DURATION] [--wait DURATION] [--endpoint URL]...
+#                   [--fence ID]... [--yes]
 #
 # It looks at transactions that are older than 60 s, and waits for 2m at most. It
 # changes nothing, but for transactions that are named with --fence, which are
 # aborted if they are still open after the wait; that takes --yes, and no
-# DRY_RUN=1. The cluster is that of KSHARE_BOOTSTRAP_SERVER.
+# DRY_RUN=1. With --endpoint, for the metrics of each broker, it also finds what
+# leaders hold in memory alone, which nothing else shows.
+# The cluster is that of KSHARE_BOOTSTRAP_SERVER.
 
 set -euo pipefail
 # shellcheck source=examples/runbooks/steps.sh
@@ -17,14 +20,16 @@ set -euo pipefail
 age=60s
 limit=2m
 fence=()
+endpoints=()
 while [ $# -gt 0 ]; do
 	case $1 in
 	--yes) yes=1 ;;
-	--older-than | --wait | --fence)
+	--older-than | --wait | --endpoint | --fence)
 		[ -n "${2-}" ] || wrong "$1 needs a value"
 		case $1 in
 		--older-than) age=$2 ;;
 		--wait) limit=$2 ;;
+		--endpoint) endpoints+=(--endpoint "$2") ;;
 		--fence) fence+=("$2") ;;
 		esac
 		shift
@@ -44,12 +49,33 @@ ends='[.items[] | select(class == "ending") | [.transactional_id, .started]]'
 # shellcheck disable=SC2016 # $before is a variable of jq
 still_ending() { answered -e --argjson before "$ending" "$class$ends"' | . - (. - $before) != []' >/dev/null; }
 
+# compare looks whether the metrics agree that nothing is pending for long.
+compare() {
+	if [ ${#endpoints[@]} = 0 ]; then
+		note "should the metric stay above 0: leaders may hold records in memory alone, run this with the metrics of every broker (--endpoint)"
+		return
+	fi
+	step "Compare: whether the metrics agree (this takes $age)"
+	try inspect metrics "${endpoints[@]}" --for "$age" --alert KafkaShareTxnPendingRecords --check
+	case $code in
+	0) note "the metrics agree" ;;
+	6)
+		filter=()
+		look
+		! nothing || stop 6 "escalate to who runs the brokers: by their metrics leaders hold records in TX_PENDING of which nothing else knows, so their end marker was lost"
+		note "records are in TX_PENDING all the time, and none of them for long: the applications are busy"
+		;;
+	*) stop "$code" "the metrics could not be read" ;;
+	esac
+}
+
 step "1. Inspect: what has been pending for more than $age, and on whom"
 try inspect pending "${filter[@]}"
 look
 if nothing; then
 	[ "$incomplete" = 0 ] || stop 3 "nothing is to be seen, which is not nothing: see to the above first"
 	note "$(answered .data.reason)"
+	compare
 	note "it has resolved by itself: see who is slow to commit, by 'kshare inspect pending --watch'"
 	exit 0
 fi
@@ -92,6 +118,7 @@ done
 step "5. Outcome"
 if nothing; then
 	[ "$incomplete" = 0 ] || stop 3 "nothing is left that can be seen, which is not nothing: see to the above first"
+	compare
 	note "nothing has been pending for more than $age any more"
 	exit 0
 fi
