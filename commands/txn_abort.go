@@ -86,8 +86,11 @@ func (o *txnAbortOptions) check(changed func(string) bool) error {
 		name string
 		bad  bool
 	}{
-		{"partition", o.Partition < 0}, {"start-offset", o.StartOffset < 0}, {"producer-id", o.ProducerID < 0},
-		{"producer-epoch", o.ProducerEpoch < 0}, {"coordinator-epoch", o.CoordinatorEpoch < 0},
+		{"partition", o.Partition < 0},
+		{"start-offset", o.StartOffset < 0},
+		{"producer-id", o.ProducerID < 0},
+		{"producer-epoch", o.ProducerEpoch < 0},
+		{"coordinator-epoch", o.CoordinatorEpoch < 0},
 	} {
 		if f.bad && changed(f.name) {
 			return usagef("--%s: want 0 or more", f.name)

@@ -77,7 +77,7 @@ func WriteMarkers(ctx context.Context, cl Cluster, clock Clock, markers []Marker
 }
 
 func writeMarker(ctx context.Context, cl Cluster, clock Clock, m Marker) error {
-	node := int32(-1)
+	var node int32
 	var err error
 	for try, pause := 1, firstPause; ; try, pause = try+1, min(2*pause, longestPause) {
 		node, err = sendMarker(ctx, cl, m)

@@ -102,9 +102,9 @@ func (s *Sandbox) ShareVersion() int16 { return s.gateway.features.level(wire.Fe
 //
 //	GET /healthz         200 while the sandbox runs
 //	GET /state           a [State]
-//	GET /metrics         what the JMX exporters of all brokers would answer, in the
+//	GET /metrics         what the JMX exporters of all brokers would say, in the
 //	                     text format of Prometheus with a label "broker"
-//	GET /metrics/{node}  what that of one broker would
+//	GET /metrics/{node}  what that of one broker would say
 //	GET /faults          the faults that are active, as a [FaultList]
 //	POST /faults         injects a [Fault] and answers it with its ID, with 201
 //	DELETE /faults       ends all faults and answers them
