@@ -122,6 +122,9 @@ func scriptParams(k *scriptKafka) testscript.Params {
 			env.Values[transactionsKey{}] = openTransactions{}
 			examples, err := filepath.Abs("../../examples")
 			env.Setenv("EXAMPLES", examples)
+			// The race detector lets every process sleep for a second before it
+			// exits, and a runbook is made of many.
+			env.Setenv("GORACE", "atexit_sleep_ms=50")
 			return err
 		},
 		Condition: func(cond string) (bool, error) {
