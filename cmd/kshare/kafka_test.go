@@ -34,6 +34,7 @@ var notOnKafka = map[string]string{
 	"feature_tables.txtar":      "connects to no cluster",
 	"inspect_metrics.txtar":     "is about the metrics that the sandbox serves; a test of package inspect reads those of Kafka",
 	"sandbox_fault.txtar":       "is about the sandbox",
+	"runbook_rows.txtar":        "connects to no cluster",
 	"sandbox_run.txtar":         "is about the sandbox",
 	"sandbox_run_refused.txtar": "is about the sandbox",
 	"usage_errors.txtar":        "connects to no cluster",

@@ -50,7 +50,7 @@ func mayImport() map[string][]string {
 		"internal/config":   nil,
 		"internal/promtext": nil,
 		"internal/cmdtest":  {"commands"},
-		"internal/demo":     append([]string{"ctp"}, client...),
+		"internal/demo":     append([]string{"ctp", "drain", "feature", "inspect"}, client...),
 		// Of tests.
 		"internal/apptest":    append([]string{"inspect", "sandbox"}, client...),
 		"internal/bigcluster": {"wire"},
@@ -86,9 +86,9 @@ func usedBy() map[string][]string {
 		"github.com/prometheus":                 {"metrics"}, // and tests: see internal/promtext
 		"github.com/VictoriaMetrics":            nil,         // tests only
 		"github.com/twmb/franz-go/pkg/kadm":     {"cluster", "commands", "ctp", "drain", "feature", "inspect", "sandbox", "share", "txn", "verify"},
-		"github.com/twmb/franz-go/pkg/kgo":      {"bench", "internal/apptest", "internal/demo", "internal/fakekafka", "internal/kafkatest", "cluster", "ctp", "drain", "feature", "inspect", "sandbox", "share", "txn", "verify"},
-		"github.com/twmb/franz-go/pkg/kmsg":     {"bench", "internal/bigcluster", "internal/demo", "internal/fakekafka", "internal/kafkatest", "internal/wiretap", "cluster", "ctp", "drain", "feature", "inspect", "sandbox", "share", "txn", "verify", "wire"},
-		"github.com/twmb/franz-go/pkg/kerr":     {"bench", "internal/bigcluster", "internal/demo", "internal/kafkatest", "cluster", "commands", "ctp", "drain", "feature", "inspect", "sandbox", "share", "txn", "verify"},
+		"github.com/twmb/franz-go/pkg/kgo":      {"bench", "internal/apptest", "internal/fakekafka", "internal/kafkatest", "cluster", "ctp", "drain", "feature", "inspect", "sandbox", "share", "txn", "verify"},
+		"github.com/twmb/franz-go/pkg/kmsg":     {"bench", "internal/bigcluster", "internal/fakekafka", "internal/kafkatest", "internal/wiretap", "cluster", "ctp", "drain", "feature", "inspect", "sandbox", "share", "txn", "verify", "wire"},
+		"github.com/twmb/franz-go/pkg/kerr":     {"bench", "internal/bigcluster", "internal/kafkatest", "cluster", "commands", "ctp", "drain", "feature", "inspect", "sandbox", "share", "txn", "verify"},
 		"github.com/twmb/franz-go/pkg/kbin":     {"cluster", "internal/bigcluster", "internal/wiretap", "sandbox", "wire"},
 		"github.com/twmb/franz-go/pkg/sasl":     {"cluster", "internal/kafkatest"},
 		"github.com/twmb/franz-go/pkg/kversion": {"bench", "cluster", "feature", "internal/fakekafka", "internal/kafkatest", "sandbox"},
