@@ -22,8 +22,11 @@ import (
 type Config struct {
 	// BootstrapServers are host:port addresses; at least one.
 	BootstrapServers []string
-	// ClientID is sent with every request; "kshare" when empty.
+	// ClientID is sent with every request; "kshare" and Version when empty.
 	ClientID string
+	// Version is that of the program, which brokers are told as the version of
+	// the client software (KIP-511); "" is not known.
+	Version string
 	// Dialect names the dialect to assume where ApiVersions is ambiguous; ""
 	// assumes none. It never overrides "not supported".
 	Dialect string
@@ -40,7 +43,6 @@ type Config struct {
 }
 
 const (
-	defaultClientID    = "kshare"
 	defaultDialTimeout = 10 * time.Second
 	// connIdleTimeout is the default of the broker's connections.max.idle.ms: a
 	// share session lives as long as its connection, so an idle one, during a
@@ -70,8 +72,9 @@ func Connect(ctx context.Context, cfg Config) (*Client, error) {
 		}
 	}
 	if cfg.ClientID == "" {
-		cfg.ClientID = defaultClientID
+		cfg.ClientID = DefaultClientID(cfg.Version)
 	}
+	cfg.Version = softwareVersion(cfg.Version)
 	if cfg.DialTimeout == 0 {
 		cfg.DialTimeout = defaultDialTimeout
 	}
@@ -118,7 +121,7 @@ func (c *Client) pingSeed(ctx context.Context, seed *kgo.Broker, addr string) ([
 	if err == nil {
 		return kresp.(*kmsg.MetadataResponse).Brokers, nil
 	}
-	if e := controllerListener(ctx, seed, addr); e != nil {
+	if e := c.controllerListener(ctx, seed, addr); e != nil {
 		return nil, e
 	}
 	return nil, c.pingError(ctx, addr, err)
@@ -126,7 +129,7 @@ func (c *Client) pingSeed(ctx context.Context, seed *kgo.Broker, addr string) ([
 
 // pingError names the server, since a list of them may hold one that is wrong.
 func (c *Client) pingError(ctx context.Context, addr string, err error) error {
-	classified := classify(err, c.cfg.BootstrapServers)
+	classified := classify(c.mismatch(err), c.cfg.BootstrapServers)
 	_, silent := errors.AsType[*DialError](classified)
 	_, auth := errors.AsType[*AuthError](classified)
 	_, answer := errors.AsType[*kerr.Error](classified)
@@ -155,9 +158,9 @@ func (c *Client) useSeeds(answered string, brokers []kmsg.MetadataResponseBroker
 
 // controllerListener returns an error when a server is a KRaft controller: it
 // answers ApiVersions, and has no Metadata to offer.
-func controllerListener(ctx context.Context, seed *kgo.Broker, addr string) error {
+func (c *Client) controllerListener(ctx context.Context, seed *kgo.Broker, addr string) error {
 	req := kmsg.NewPtrApiVersionsRequest()
-	req.ClientSoftwareName, req.ClientSoftwareVersion = softwareName, softwareVersion
+	req.ClientSoftwareName, req.ClientSoftwareVersion = softwareName, c.cfg.Version
 	// A controller closes the connection on which it was asked for Metadata, and
 	// the request may be written to it before that is seen.
 	var kresp kmsg.Response
@@ -205,7 +208,7 @@ func (c *Client) NewKgo(opts ...kgo.Opt) (*kgo.Client, error) {
 	base := []kgo.Opt{
 		kgo.SeedBrokers(seeds...),
 		kgo.ClientID(c.cfg.ClientID),
-		kgo.SoftwareNameAndVersion(softwareName, softwareVersion),
+		kgo.SoftwareNameAndVersion(softwareName, c.cfg.Version),
 		kgo.DialTimeout(c.cfg.DialTimeout),
 		kgo.ConnIdleTimeout(connIdleTimeout),
 		kgo.MaxVersions(maxVersions()),
@@ -242,6 +245,10 @@ func maxVersions() *kversion.Versions {
 	}
 	return v
 }
+
+// Dialect is the name of the dialect that the configuration assumes where
+// ApiVersions is ambiguous; "" is none.
+func (c *Client) Dialect() string { return c.cfg.Dialect }
 
 // Close closes all connections.
 func (c *Client) Close() { c.kgo.Close() }

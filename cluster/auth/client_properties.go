@@ -104,7 +104,10 @@ func NewClientProperties(props []Property, o Override) (*ClientProperties, error
 // Warnings are sentences about what may not be as it was meant: at most one
 // about entries that are not used, and one about characters.
 func (c *ClientProperties) Warnings() []string {
-	file := cmp.Or(filepath.Base(c.File), "properties")
+	file := "properties"
+	if c.File != "" {
+		file = filepath.Base(c.File)
+	}
 	var out []string
 	if len(c.NotUsed) > 0 {
 		out = append(out, file+": not used: "+c.notUsed())

@@ -19,7 +19,7 @@ type pemBlock struct {
 // pemBlocks finds the blocks of a text. As in Kafka, any white space does for
 // the ends of lines: in a properties file a value is one line.
 func pemBlocks(text string) ([]pemBlock, error) {
-	block := regexp.MustCompile(`-----BEGIN\s+([A-Z0-9 ]+?)-----\s((?:[^-\r\n]*:[^\r\n]*[\r\n]+)*)([a-zA-Z0-9/+=\s]*)-----END\s+([A-Z0-9 ]+?)-----`)
+	block := regexp.MustCompile(`-----BEGIN\s+([A-Z0-9 ]+?)-----\s((?:[A-Za-z0-9-]+:[^\r\n]*[\r\n]+)*)([a-zA-Z0-9/+=\s]*)-----END\s+([A-Z0-9 ]+?)-----`)
 	var out []pemBlock
 	for _, m := range block.FindAllStringSubmatch(text, -1) {
 		if strings.Contains(m[2], "ENCRYPTED") {

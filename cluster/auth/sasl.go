@@ -2,6 +2,7 @@ package auth
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -53,6 +54,14 @@ type SASL struct {
 // Mechanism returns the mechanism, after it has looked whether all is there that
 // it needs. It may return *ConfigError.
 func (s *SASL) Mechanism() (sasl.Mechanism, error) {
+	m, err := s.mechanism()
+	if err != nil {
+		return nil, err
+	}
+	return named{m}, nil
+}
+
+func (s *SASL) mechanism() (sasl.Mechanism, error) {
 	now := s.Now
 	if now == nil {
 		now = time.Now
@@ -80,6 +89,38 @@ func (s *SASL) Mechanism() (sasl.Mechanism, error) {
 		return s.Kerberos.mechanism(s.User, s.Password)
 	}
 	return nil, CheckMechanism(s.Name)
+}
+
+// named is a mechanism whose errors say that it was authentication that failed.
+type named struct{ sasl.Mechanism }
+
+// Authenticate may return *CredentialError, as the session's Challenge may.
+func (n named) Authenticate(ctx context.Context, host string) (sasl.Session, []byte, error) {
+	s, first, err := n.Mechanism.Authenticate(ctx, host)
+	if err != nil {
+		return nil, nil, n.failed(err)
+	}
+	return namedSession{s, n}, first, nil
+}
+
+func (n named) failed(err error) error {
+	if e, ok := errors.AsType[*CredentialError](err); ok {
+		return e
+	}
+	return &CredentialError{What: "SASL " + n.Name(), Err: err, Advice: "check the credentials, and sasl.mechanism"}
+}
+
+type namedSession struct {
+	sasl.Session
+	of named
+}
+
+func (s namedSession) Challenge(b []byte) (bool, []byte, error) {
+	done, out, err := s.Session.Challenge(b)
+	if err != nil {
+		err = s.of.failed(err)
+	}
+	return done, out, err
 }
 
 func (s *SASL) needPassword() error {

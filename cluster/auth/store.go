@@ -111,7 +111,8 @@ func pkcs12Error(err error) error {
 	switch {
 	case errors.Is(err, pkcs12.ErrIncorrectPassword):
 		return &ConfigError{Reason: "the password of the PKCS12 store is wrong or missing"}
-	case strings.Contains(err.Error(), "not marked as trusted"), strings.Contains(err.Error(), "expected only certificate bags"):
+	case strings.Contains(err.Error(), "not marked as trusted"), strings.Contains(err.Error(), "expected only certificate bags"),
+		strings.Contains(err.Error(), "expected exactly 1 items"): // a store with a key
 		return &ConfigError{
 			Reason: "the PKCS12 store has a certificate that Java does not trust",
 			Advice: "make a store of trusted certificates alone: keytool -importcert -trustcacerts -file ca.pem -keystore FILE",
