@@ -62,7 +62,7 @@ func runFeaturePlan(ctx context.Context, d *Deps, opts featurePlanOptions) (*fea
 		return nil, err
 	}
 	defer cl.Close()
-	rep, err := feature.Describe(ctx, cl, feature.DescribeOptions{Dialect: opts.Dialect})
+	rep, err := feature.Describe(ctx, cl, feature.DescribeOptions{Dialect: cl.Dialect()})
 	if err != nil {
 		return nil, err
 	}

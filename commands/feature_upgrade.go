@@ -89,7 +89,7 @@ func runFeatureUpgrade(ctx context.Context, d *Deps, opts featureChangeOptions) 
 		return nil, err
 	}
 	defer cl.Close()
-	rep, err := feature.Describe(ctx, cl, feature.DescribeOptions{Dialect: opts.Dialect})
+	rep, err := feature.Describe(ctx, cl, feature.DescribeOptions{Dialect: cl.Dialect()})
 	if err != nil {
 		return nil, err
 	}
@@ -109,7 +109,7 @@ func runFeatureUpgrade(ctx context.Context, d *Deps, opts featureChangeOptions) 
 // changeFeatures says what a change means, asks, and makes it.
 func (d *Deps) changeFeatures(ctx context.Context, cl *cluster.Client, change *feature.Change, opts featureChangeOptions) (*feature.Result, error) {
 	guard := feature.GuardOptions{ForceLiveProducers: opts.ForceLiveProducer}
-	execute := feature.ExecuteOptions{DryRun: opts.DryRun, Guard: guard, WaitTimeout: opts.WaitTimeout, Dialect: opts.Dialect}
+	execute := feature.ExecuteOptions{DryRun: opts.DryRun, Guard: guard, WaitTimeout: opts.WaitTimeout, Dialect: cl.Dialect()}
 	if !change.Needed() {
 		return change.Execute(ctx, cl, execute) // which sends nothing
 	}

@@ -75,11 +75,13 @@ the kind "error".`,
 	root.AddCommand(
 		newFeatureCmd(d),
 		newCtpCmd(d, runCtp),
+		newConfigCmd(d),
 		newSandboxCmd(d),
 		newDemoCmd(d, runDemo),
 		newCompletionCmd(d, runCompletion),
 		newVersionCmd(d, runVersion),
 		newExitCodesTopic(),
+		newSettingsTopic(),
 	)
 	t.finish(root)
 	return t

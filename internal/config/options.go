@@ -3,6 +3,7 @@ package config
 import (
 	"cmp"
 	"context"
+	"slices"
 
 	"github.com/kshare/kshare/cluster/auth"
 )
@@ -17,18 +18,40 @@ type Ask func(ctx context.Context, what string) (auth.Secret, error)
 // may return *Error, *auth.ConfigError and *auth.CredentialError, or the error of
 // ask.
 func (r *Resolved) Options(ctx context.Context, ask Ask) (auth.Options, error) {
-	var o auth.Options
-	if r.Properties != nil {
-		o = r.Properties.Options
-	}
-	if err := r.tls(ctx, &o); err != nil {
-		return o, err
-	}
-	return o, r.sasl(ctx, &o, ask)
+	return (&builder{Resolved: r, ctx: ctx, ask: ask}).options()
 }
 
-func (r *Resolved) tls(ctx context.Context, o *auth.Options) error {
-	wants := r.wantsTLS()
+// CheckOptions is [Resolved.Options] as far as it goes without running a command
+// and asking anybody: there a secret is taken to be right, and a key whose
+// password it is, is left out.
+func (r *Resolved) CheckOptions() (auth.Options, error) {
+	return (&builder{Resolved: r, offline: true}).options()
+}
+
+// builder makes options of settings.
+type builder struct {
+	*Resolved
+	ctx     context.Context //nolint:containedctx // of one call
+	ask     Ask
+	offline bool
+}
+
+// unknownSecret stands for one that is not looked up.
+const unknownSecret auth.Secret = "unknown"
+
+func (b *builder) options() (auth.Options, error) {
+	var o auth.Options
+	if b.Properties != nil {
+		o = b.Properties.Options
+	}
+	if err := b.tls(&o); err != nil {
+		return o, err
+	}
+	return o, b.sasl(&o)
+}
+
+func (b *builder) tls(o *auth.Options) error {
+	wants := b.wantsTLS()
 	switch {
 	case wants != nil && !*wants:
 		o.TLS = nil
@@ -40,77 +63,94 @@ func (r *Resolved) tls(ctx context.Context, o *auth.Options) error {
 	}
 	t := *o.TLS
 	o.TLS = &t
-	if ca := r.text(TLSCA); ca != "" {
+	if ca := b.text(TLSCA); ca != "" {
 		t.Trust = auth.TrustStore{File: ca, Type: "PEM"}
 	}
-	cert, key := r.text(TLSCert), r.text(TLSKey)
+	cert, key := b.text(TLSCert), b.text(TLSKey)
 	if cert != "" || key != "" {
 		if cert == "" || key == "" {
 			return errorf("", "%s and %s need each other", TLSCert, TLSKey).advise("give the same file twice if it has both")
 		}
 		t.Key = auth.KeyStore{CertificateFile: cert, KeyFile: key}
 	}
-	password, err := r.secret(ctx, TLSKeyPassword, TLSKeyPasswordFile, TLSKeyPasswordCommand)
+	password, err := b.secret(TLSKeyPassword, TLSKeyPasswordFile, TLSKeyPasswordCommand)
 	if err != nil {
 		return err
 	}
 	if password != "" {
 		t.Key.KeyPassword = password
 	}
-	if name := r.text(TLSServerName); name != "" {
+	if b.offline && len(b.list(TLSKeyPasswordCommand)) > 0 {
+		t.Key = auth.KeyStore{}
+	}
+	if name := b.text(TLSServerName); name != "" {
 		t.ServerName, t.SkipHostName = name, false
 	}
-	t.SkipVerify = r.bool(TLSSkipVerify)
+	t.SkipVerify = b.bool(TLSSkipVerify)
 	return nil
 }
 
 // secret returns what a group of settings comes to; "" if none is set.
-func (r *Resolved) secret(ctx context.Context, plain, file, command Key) (auth.Secret, error) {
+func (b *builder) secret(plain, file, command Key) (auth.Secret, error) {
+	argv := b.list(command)
 	switch {
-	case r.text(file) != "":
-		return auth.ReadSecretFile(r.text(file))
-	case len(r.list(command)) > 0:
-		return auth.CommandSecret(ctx, r.list(command))
+	case b.text(file) != "":
+		return auth.ReadSecretFile(b.text(file))
+	case len(argv) > 0 && b.offline:
+		return unknownSecret, nil
+	case len(argv) > 0:
+		return auth.CommandSecret(b.ctx, argv)
 	}
-	return auth.Secret(r.text(plain)), nil
+	return auth.Secret(b.text(plain)), nil
 }
 
-func (r *Resolved) sasl(ctx context.Context, o *auth.Options, ask Ask) error {
+// askFor asks for a secret that is not set; "" where nobody is to be asked.
+func (b *builder) askFor(what string) (auth.Secret, error) {
+	switch {
+	case b.offline:
+		return unknownSecret, nil
+	case b.ask == nil:
+		return "", nil
+	}
+	return b.ask(b.ctx, what)
+}
+
+func (b *builder) sasl(o *auth.Options) error {
 	var s auth.SASL
 	if o.SASL != nil {
 		s = *o.SASL
 	}
-	if m := r.text(SASLMechanism); m != "" {
+	if m := b.text(SASLMechanism); m != "" {
 		if err := auth.CheckMechanism(m); err != nil {
 			return err
 		}
 		s.Name = m
 	}
 	if s.Name == "" {
-		return r.checkNoSASL()
+		return b.checkNoSASL()
 	}
 	o.SASL = &s
-	s.User = cmp.Or(r.text(SASLUser), s.User)
-	password, err := r.secret(ctx, SASLPassword, SASLPasswordFile, SASLPasswordCommand)
+	s.User = cmp.Or(b.text(SASLUser), s.User)
+	password, err := b.secret(SASLPassword, SASLPasswordFile, SASLPasswordCommand)
 	if err != nil {
 		return err
 	}
 	s.Password = cmp.Or(password, s.Password)
 	switch s.Name {
 	case auth.MechanismOAuthBearer:
-		return r.oauth(ctx, &s.OAuth, ask)
+		return b.oauth(&s.OAuth)
 	case auth.MechanismAWSMSKIAM:
-		s.AWS.Profile = cmp.Or(r.text(SASLAWSProfile), s.AWS.Profile)
-		s.AWS.UserAgent = r.ClientID()
+		s.AWS.Profile = cmp.Or(b.text(SASLAWSProfile), s.AWS.Profile)
+		s.AWS.UserAgent = b.ClientID()
 		return nil
 	case auth.MechanismGSSAPI:
-		r.kerberos(&s.Kerberos)
+		b.kerberos(&s.Kerberos)
 		if s.Kerberos.Keytab != "" || s.Kerberos.TicketCache != "" {
 			return nil
 		}
 	}
-	if s.Password == "" && s.User != "" && ask != nil {
-		s.Password, err = ask(ctx, "password of "+s.User+" for SASL "+s.Name)
+	if s.Password == "" && s.User != "" {
+		s.Password, err = b.askFor("password of " + s.User + " for SASL " + s.Name)
 	}
 	return err
 }
@@ -126,38 +166,53 @@ func (r *Resolved) checkNoSASL() error {
 	return nil
 }
 
-func (r *Resolved) kerberos(k *auth.Kerberos) {
-	k.Service = cmp.Or(r.text(SASLKerberosService), k.Service)
-	if r.text(SASLKerberosKeytab)+r.text(SASLKerberosTicketCache) != "" {
-		k.Keytab, k.TicketCache = r.text(SASLKerberosKeytab), r.text(SASLKerberosTicketCache)
+func (b *builder) kerberos(k *auth.Kerberos) {
+	k.Service = cmp.Or(b.text(SASLKerberosService), k.Service)
+	if b.text(SASLKerberosKeytab)+b.text(SASLKerberosTicketCache) != "" {
+		k.Keytab, k.TicketCache = b.text(SASLKerberosKeytab), b.text(SASLKerberosTicketCache)
 	}
-	k.Config = cmp.Or(r.text(SASLKerberosConfig), k.Config)
+	k.Config = cmp.Or(b.text(SASLKerberosConfig), k.Config)
 }
 
-func (r *Resolved) oauth(ctx context.Context, o *auth.OAuth, ask Ask) error {
-	token, file, command, url := r.text(SASLToken), r.text(SASLTokenFile), r.list(SASLTokenCommand), r.text(SASLOAuthTokenURL)
+func (b *builder) oauth(o *auth.OAuth) error {
+	token, file, command, url := b.text(SASLToken), b.text(SASLTokenFile), b.list(SASLTokenCommand), b.text(SASLOAuthTokenURL)
 	if token+file+url != "" || len(command) > 0 {
 		// The source of tokens is replaced as a whole.
 		*o = auth.OAuth{Token: auth.Secret(token), TokenFile: file, TokenCommand: command, TokenURL: url, Extensions: o.Extensions}
 	}
-	o.ClientID = cmp.Or(r.text(SASLOAuthClientID), o.ClientID)
-	secret, err := r.secret(ctx, SASLOAuthClientSecret, SASLOAuthClientSecretFile, SASLOAuthClientSecretCommand)
+	o.ClientID = cmp.Or(b.text(SASLOAuthClientID), o.ClientID)
+	secret, err := b.secret(SASLOAuthClientSecret, SASLOAuthClientSecretFile, SASLOAuthClientSecretCommand)
 	if err != nil {
 		return err
 	}
 	o.ClientSecret = cmp.Or(secret, o.ClientSecret)
-	o.Scope = cmp.Or(r.text(SASLOAuthScope), o.Scope)
-	if p := r.pairs(SASLOAuthParams); len(p) > 0 {
+	o.Scope = cmp.Or(b.text(SASLOAuthScope), o.Scope)
+	if p := b.pairs(SASLOAuthParams); len(p) > 0 {
 		o.Params = p
 	}
-	if p := r.pairs(SASLOAuthExtensions); len(p) > 0 {
+	if p := b.pairs(SASLOAuthExtensions); len(p) > 0 {
 		o.Extensions = p
 	}
-	if ca := r.text(SASLOAuthCA); ca != "" {
+	if ca := b.text(SASLOAuthCA); ca != "" {
 		o.TLS = &auth.TLS{Trust: auth.TrustStore{File: ca, Type: "PEM"}}
 	}
-	if o.TokenURL != "" && o.ClientID != "" && o.ClientSecret == "" && ask != nil {
-		o.ClientSecret, err = ask(ctx, "secret of OAuth client "+o.ClientID)
+	if o.TokenURL != "" && o.ClientID != "" && o.ClientSecret == "" {
+		o.ClientSecret, err = b.askFor("secret of OAuth client " + o.ClientID)
 	}
 	return err
+}
+
+// SecretFiles are the files with secrets that the settings name, so that one can
+// look at who may read them.
+func (r *Resolved) SecretFiles() []string {
+	var out []string
+	for _, k := range []Key{TLSKey, TLSKeyPasswordFile, SASLPasswordFile, SASLTokenFile, SASLOAuthClientSecretFile, SASLKerberosKeytab} {
+		if f := r.text(k); f != "" {
+			out = append(out, f)
+		}
+	}
+	if r.Properties != nil && slices.ContainsFunc(r.Properties.Used, func(u auth.UsedProperty) bool { return u.Secret }) {
+		out = append(out, r.Properties.File)
+	}
+	return out
 }

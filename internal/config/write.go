@@ -18,13 +18,13 @@ type Change struct {
 }
 
 // SetContext changes a context of a file, or adds it, and reports whether it is
-// new. The file is made where there is none. Comments and the order stay. It may
-// return *Error.
-func SetContext(path, name string, ch Change) (added bool, err error) {
+// new and whether the file is another one now. The file is made where there is
+// none. Comments and the order stay. It may return *Error.
+func SetContext(path, name string, ch Change) (added, changed bool, err error) {
 	if name == "" {
-		return false, errorf("", "the name of a context is empty")
+		return false, false, errorf("", "the name of a context is empty")
 	}
-	err = edit(path, func(root *yaml.Node) error {
+	changed, err = edit(path, func(root *yaml.Node) error {
 		list := child(root, keyContexts, yaml.SequenceNode)
 		ctx := findContext(list, name)
 		if added = ctx == nil; added {
@@ -54,7 +54,7 @@ func SetContext(path, name string, ch Change) (added bool, err error) {
 		}
 		return nil
 	})
-	return added, err
+	return added, changed, err
 }
 
 // UseContext makes a context the current one, and reports whether another one
@@ -67,10 +67,7 @@ func UseContext(path, name string) (changed bool, err error) {
 	if _, err := c.Find(name); err != nil {
 		return false, err
 	}
-	if c.Current == name {
-		return false, nil
-	}
-	return true, edit(path, func(root *yaml.Node) error {
+	return edit(path, func(root *yaml.Node) error {
 		setScalar(root, keyCurrent, name)
 		return nil
 	})
@@ -86,7 +83,7 @@ func DeleteContext(path, name string) (wasCurrent bool, err error) {
 	if _, err := c.Find(name); err != nil {
 		return false, err
 	}
-	return c.Current == name, edit(path, func(root *yaml.Node) error {
+	_, err = edit(path, func(root *yaml.Node) error {
 		list := child(root, keyContexts, yaml.SequenceNode)
 		list.Content = slices.DeleteFunc(list.Content, func(n *yaml.Node) bool { return contextName(n) == name })
 		if c.Current == name {
@@ -94,6 +91,7 @@ func DeleteContext(path, name string) (wasCurrent bool, err error) {
 		}
 		return nil
 	})
+	return c.Current == name, err
 }
 
 // node is a setting as the file has it.
@@ -130,10 +128,11 @@ func scalar(tag, text string) *yaml.Node {
 }
 
 // edit changes a file in one step: whoever reads it sees the old one or the new
-// one. It is checked before it takes the place of the old one.
-func edit(path string, change func(root *yaml.Node) error) error {
+// one. It is checked before it takes the place of the old one. It reports whether
+// there was anything to change.
+func edit(path string, change func(root *yaml.Node) error) (bool, error) {
 	if path == "" {
-		return errorf("", "there is no place for a configuration file").advise("set KSHARE_CONFIG to a path; HOME is not set")
+		return false, errorf("", "there is no place for a configuration file").advise("set KSHARE_CONFIG to a path; HOME is not set")
 	}
 	// A link stays one.
 	if target, err := filepath.EvalSymlinks(path); err == nil {
@@ -144,10 +143,10 @@ func edit(path string, change func(root *yaml.Node) error) error {
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
 	case err != nil:
-		return fileError(path, "read", err)
+		return false, fileError(path, "read", err)
 	default:
 		if err := yaml.Unmarshal(data, &doc); err != nil {
-			return syntaxError(path, err)
+			return false, syntaxError(path, err)
 		}
 	}
 	if doc.Kind == 0 {
@@ -155,18 +154,21 @@ func edit(path string, change func(root *yaml.Node) error) error {
 	}
 	root := doc.Content[0]
 	if root.Kind != yaml.MappingNode {
-		return errorf(path, "has no keys")
+		return false, errorf(path, "has no keys")
 	}
 	if err := change(root); err != nil {
-		return err
+		return false, err
 	}
 	var b bytes.Buffer
 	enc := yaml.NewEncoder(&b)
 	enc.SetIndent(2)
 	if err := errors.Join(enc.Encode(&doc), enc.Close()); err != nil {
-		return errorf(path, "%v", err)
+		return false, errorf(path, "%v", err)
 	}
-	return replace(path, b.Bytes())
+	if bytes.Equal(b.Bytes(), data) {
+		return false, nil
+	}
+	return true, replace(path, b.Bytes())
 }
 
 // replace writes a file that only its owner may read, beside the old one, checks
