@@ -377,12 +377,17 @@ func (r *propertyReader) cipherSuites() []uint16 {
 
 func (r *propertyReader) sasl(override string) (*SASL, *ConfigError) {
 	const mechanismKey = "sasl.mechanism"
-	s := &SASL{Name: r.get(mechanismKey)}
-	if override != "" {
+	s := &SASL{Name: cmp.Or(r.get(mechanismKey), MechanismGSSAPI)} // Kafka's default
+	if override != "" && override != s.Name {
+		if r.used[mechanismKey] {
+			r.ignore(mechanismKey, "another mechanism is set")
+		}
+		if !isPasswordMechanism(s.Name) || !isPasswordMechanism(override) {
+			// What the file says of the login is about the other one.
+			r.ignore(jaasKey, "another mechanism is set")
+			return &SASL{Name: override}, nil
+		}
 		s.Name = override
-	}
-	if s.Name == "" {
-		s.Name = MechanismGSSAPI // Kafka's default
 	}
 	if err := CheckMechanism(s.Name); err != nil {
 		e, _ := err.(*ConfigError) //nolint:errorlint // it is none but that
@@ -413,6 +418,10 @@ func (r *propertyReader) sasl(override string) (*SASL, *ConfigError) {
 		r.kerberos(s, m)
 	}
 	return s, nil
+}
+
+func isPasswordMechanism(name string) bool {
+	return name == MechanismPlain || name == MechanismScramSHA256 || name == MechanismScramSHA512
 }
 
 // The handlers of Kafka that get a token from an endpoint or a file. The second

@@ -8,9 +8,11 @@ import (
 	"crypto/x509"
 	"encoding/binary"
 	"errors"
+	"fmt"
 	"os"
 	"slices"
 	"strings"
+	"time"
 	"unicode/utf16"
 
 	"github.com/pavlo-v-chernykh/keystore-go/v4"
@@ -295,4 +297,10 @@ func newCertificate(key crypto.PrivateKey, chain []*x509.Certificate) (*tls.Cert
 		out.Certificate = append(out.Certificate, c.Raw)
 	}
 	return out, nil
+}
+
+// DescribeCertificate is a certificate in a few words: whose it is, and until
+// when.
+func DescribeCertificate(c *x509.Certificate) string {
+	return fmt.Sprintf("%s, valid until %s", c.Subject, c.NotAfter.UTC().Format(time.DateOnly))
 }

@@ -357,7 +357,6 @@ func (r *Resolved) replaces(key string) bool {
 		TLSCert:         {"ssl.keystore.", "ssl.key.password"},
 		TLSServerName:   {"ssl.endpoint.identification.algorithm"},
 		TLSSkipVerify:   {"ssl.endpoint.identification.algorithm"},
-		SASLMechanism:   {"sasl.mechanism"},
 	} {
 		if o, set := r.origins[k]; !set || o.Source == FromDefault {
 			continue

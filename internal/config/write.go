@@ -153,6 +153,9 @@ func edit(path string, change func(root *yaml.Node) error) (bool, error) {
 		doc = yaml.Node{Kind: yaml.DocumentNode, Content: []*yaml.Node{{Kind: yaml.MappingNode, Tag: "!!map"}}}
 	}
 	root := doc.Content[0]
+	if root.Tag == "!!null" {
+		*root = yaml.Node{Kind: yaml.MappingNode, Tag: "!!map", HeadComment: root.HeadComment, FootComment: root.FootComment}
+	}
 	if root.Kind != yaml.MappingNode {
 		return false, errorf(path, "has no keys")
 	}
