@@ -1,7 +1,6 @@
 package auth
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -53,7 +52,7 @@ func CommandSecret(ctx context.Context, argv []string) (Secret, error) {
 		err = context.Cause(ctx)
 	case err == nil && out.full:
 		err = errors.New("it writes more than a secret can be")
-	case err == nil && out.Len() == 0:
+	case err == nil && len(out.b) == 0:
 		err = errors.New("it writes nothing to stdout")
 	}
 	if err != nil {
@@ -66,21 +65,20 @@ func CommandSecret(ctx context.Context, argv []string) (Secret, error) {
 			Advice: "run the command by hand to see what it says; it gets no terminal here",
 		}
 	}
-	return trimLineEnd(out.Bytes()), nil
+	return trimLineEnd(out.b), nil
 }
 
 // limitedBuffer keeps at most maxSecretBytes.
 type limitedBuffer struct {
-	bytes.Buffer
+	b    []byte
 	full bool
 }
 
-func (b *limitedBuffer) Write(p []byte) (int, error) {
-	if b.Len()+len(p) > maxSecretBytes {
-		b.full = true
-		return len(p), nil
+func (l *limitedBuffer) Write(p []byte) (int, error) {
+	if l.full = l.full || len(l.b)+len(p) > maxSecretBytes; !l.full {
+		l.b = append(l.b, p...)
 	}
-	return b.Buffer.Write(p)
+	return len(p), nil
 }
 
 func trimLineEnd(b []byte) Secret {

@@ -98,7 +98,7 @@ func (o OAuth) source(now func() time.Time) (fetchToken, error) {
 			return t, jwtExpiry(t), err
 		}, nil
 	case o.TokenURL != "":
-		return o.endpoint()
+		return o.endpoint(now)
 	case o.Unsecured != nil:
 		return func(context.Context) (Secret, time.Time, error) { return o.Unsecured.token(now()) }, nil
 	}
@@ -107,7 +107,7 @@ func (o OAuth) source(now func() time.Time) (fetchToken, error) {
 }
 
 // endpoint asks TokenURL for tokens.
-func (o OAuth) endpoint() (fetchToken, error) {
+func (o OAuth) endpoint(now func() time.Time) (fetchToken, error) {
 	u, err := url.Parse(o.TokenURL)
 	if err != nil || u.Scheme != "https" && u.Scheme != "http" || u.Host == "" {
 		return nil, &ConfigError{Reason: "the URL of the token endpoint is no http or https URL"}
@@ -144,9 +144,21 @@ func (o OAuth) endpoint() (fetchToken, error) {
 		if err != nil {
 			return "", time.Time{}, o.endpointError(ctx, u, err)
 		}
-		return Secret(t.AccessToken), t.Expiry, nil
+		return Secret(t.AccessToken), tokenExpiry(t, now()), nil
 	}, nil
 }
+
+// tokenExpiry is when a token of an endpoint expires, as the endpoint says, or
+// the token itself; the zero time if neither does.
+func tokenExpiry(t *oauth2.Token, now time.Time) time.Time {
+	if s, ok := t.Extra("expires_in").(float64); ok && s > 0 {
+		return now.Add(time.Duration(min(s, maxTokenLife.Seconds())) * time.Second)
+	}
+	return jwtExpiry(Secret(t.AccessToken))
+}
+
+// maxTokenLife bounds what is believed of a token.
+const maxTokenLife = 365 * 24 * time.Hour
 
 // endpointError says what the endpoint answered, in a line and without anything
 // that may be a secret.
