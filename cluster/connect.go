@@ -121,8 +121,10 @@ func (c *Client) pingSeed(ctx context.Context, seed *kgo.Broker, addr string) ([
 	if err == nil {
 		return kresp.(*kmsg.MetadataResponse).Brokers, nil
 	}
-	if e := c.controllerListener(ctx, seed, addr); e != nil {
-		return nil, e
+	if !errors.Is(err, errHandshakeTimeout) { // no need to wait for it again
+		if e := c.controllerListener(ctx, seed, addr); e != nil {
+			return nil, e
+		}
 	}
 	return nil, c.pingError(ctx, addr, err)
 }
@@ -217,7 +219,7 @@ func (c *Client) NewKgo(opts ...kgo.Opt) (*kgo.Client, error) {
 	case c.cfg.Dialer != nil:
 		base = append(base, kgo.Dialer(c.cfg.Dialer))
 	case c.cfg.TLS != nil:
-		base = append(base, kgo.DialTLSConfig(c.cfg.TLS))
+		base = append(base, kgo.Dialer(tlsDialer(c.cfg.TLS, c.cfg.DialTimeout)))
 	}
 	if len(c.cfg.SASL) > 0 {
 		base = append(base, kgo.SASL(c.cfg.SASL...))
@@ -230,6 +232,38 @@ func (c *Client) NewKgo(opts ...kgo.Opt) (*kgo.Client, error) {
 		return nil, &ConfigError{Err: err}
 	}
 	return cl, nil
+}
+
+// handshakeTimeout bounds a TLS handshake. A listener without TLS may take its
+// first bytes for the size of a request and wait for the rest.
+const handshakeTimeout = 4 * time.Second
+
+// errHandshakeTimeout is the cause of a handshake that it ended.
+var errHandshakeTimeout = fmt.Errorf("no TLS handshake within %s", handshakeTimeout)
+
+// tlsDialer dials TCP and then speaks TLS.
+func tlsDialer(config *tls.Config, timeout time.Duration) func(ctx context.Context, network, address string) (net.Conn, error) {
+	return func(ctx context.Context, network, address string) (net.Conn, error) {
+		conn, err := (&net.Dialer{Timeout: timeout}).DialContext(ctx, network, address)
+		if err != nil {
+			return nil, err
+		}
+		own := config.Clone()
+		if host, _, err := net.SplitHostPort(address); err == nil && own.ServerName == "" {
+			own.ServerName = host
+		}
+		ctx, cancel := context.WithTimeoutCause(ctx, handshakeTimeout, errHandshakeTimeout)
+		defer cancel()
+		secure := tls.Client(conn, own)
+		if err := secure.HandshakeContext(ctx); err != nil {
+			_ = conn.Close() // there is another error to tell
+			if ctx.Err() != nil {
+				err = context.Cause(ctx)
+			}
+			return nil, err
+		}
+		return secure, nil
+	}
 }
 
 // maxVersions is kgo's table of a stable Kafka with the keys of the dialects
