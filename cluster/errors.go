@@ -227,14 +227,17 @@ func (c *Client) mismatch(err error) error {
 	// A broker without TLS takes the first bytes of TLS for the size of a request,
 	// which is too large, and hangs up before it has read the rest.
 	reset := isOp && op.Op != "dial" && errors.Is(err, syscall.ECONNRESET)
+	wantsSASL := eof && strings.Contains(err.Error(), "is SASL missing") // kgo tells it in words alone
 	switch {
+	case wantsSASL && c.cfg.TLS != nil:
+		return &AuthError{Err: err, Advice: "the listener seems to want SASL, which the client does not speak: set security.protocol to SASL_SSL (--sasl-mechanism), or check the port"}
 	case c.cfg.TLS != nil && (notTLS || eof || reset || errors.Is(err, errHandshakeTimeout)):
 		return &AuthError{Err: err, Advice: "the listener seems to be without TLS, which the client speaks: check the port, or set security.protocol to PLAINTEXT or SASL_PLAINTEXT (--tls=false)"}
 	case c.cfg.TLS == nil && (isTLSAlert(err) || eof && strings.Contains(err.Error(), "is TLS missing")):
 		return &AuthError{Err: err, Advice: "the listener seems to want TLS, and the client does not speak it: set security.protocol to SSL or SASL_SSL (--tls), or check the port"}
 	case len(c.cfg.SASL) > 0 && errors.Is(err, io.EOF):
 		return &AuthError{Err: err, Advice: "the broker has hung up while the client authenticated: check user, password, sasl.mechanism and security.protocol"}
-	case c.cfg.TLS == nil && len(c.cfg.SASL) == 0 && eof:
+	case eof && len(c.cfg.SASL) == 0:
 		return &AuthError{Err: err, Advice: "the listener seems to want TLS or SASL, and the client speaks neither: set security.protocol (--tls, --sasl-mechanism), or check the port"}
 	}
 	return err

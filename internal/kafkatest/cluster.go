@@ -180,14 +180,15 @@ func (c *Cluster) prepare(ctx context.Context) error {
 		}
 	}
 	c.clusterID = randomUUID()
-	ports, err := freePorts(ctx, 3*c.cfg.Nodes)
+	const listeners = 4 // the last is not used without security
+	ports, err := freePorts(ctx, listeners*c.cfg.Nodes)
 	if err != nil {
 		return err
 	}
 	for i := range c.cfg.Nodes {
 		n := &node{
 			id: int32(i + 1), directoryID: randomUUID(),
-			client: ports[3*i], internal: ports[3*i+1], controller: ports[3*i+2],
+			client: ports[listeners*i], internal: ports[listeners*i+1], controller: ports[listeners*i+2], mutualTLS: ports[listeners*i+3],
 			dir: filepath.Join(c.dir, "node-"+strconv.Itoa(i+1)),
 		}
 		c.nodes = append(c.nodes, n)
@@ -458,6 +459,17 @@ func (c *Cluster) Bootstrap() []string {
 	return addrs
 }
 
+// BootstrapMutualTLS lists the addresses of the brokers for clients that show a
+// certificate of the cluster's CA, by node ID; security.protocol is SSL there, and
+// the principal the certificate's subject. It is for clusters with [SASLSSL].
+func (c *Cluster) BootstrapMutualTLS() []string {
+	addrs := make([]string, 0, len(c.nodes))
+	for _, n := range c.nodes {
+		addrs = append(addrs, n.mutualTLS)
+	}
+	return addrs
+}
+
 // Broker is the address of a node's listener for clients.
 func (c *Cluster) Broker(tb testing.TB, id int32) string {
 	tb.Helper()
@@ -469,6 +481,13 @@ func (c *Cluster) Broker(tb testing.TB, id int32) string {
 func (c *Cluster) Controller(tb testing.TB, id int32) string {
 	tb.Helper()
 	return c.node(tb, id).controller
+}
+
+// Internal is the address of a node's listener between brokers, with the same
+// protocol as that of the controller.
+func (c *Cluster) Internal(tb testing.TB, id int32) string {
+	tb.Helper()
+	return c.node(tb, id).internal
 }
 
 func (c *Cluster) node(tb testing.TB, id int32) *node {
