@@ -134,7 +134,7 @@ func (d *Deps) connect(ctx context.Context, c connection) (*cluster.Client, erro
 	if err != nil {
 		return nil, err
 	}
-	cfg, err := d.clusterConfig(ctx, r)
+	cfg, _, err := d.clusterConfig(ctx, r)
 	if err != nil {
 		return nil, err
 	}
@@ -149,28 +149,29 @@ func connectSandbox(ctx context.Context, servers, dialect string) (*cluster.Clie
 	})
 }
 
-// clusterConfig is the configuration of a client, with the secrets it needs.
-func (d *Deps) clusterConfig(ctx context.Context, r *config.Resolved) (cluster.Config, error) {
+// clusterConfig is the configuration of a client, with the secrets it needs, and
+// as whom it connects.
+func (d *Deps) clusterConfig(ctx context.Context, r *config.Resolved) (cluster.Config, auth.Options, error) {
 	servers, err := d.bootstrap(r)
 	if err != nil {
-		return cluster.Config{}, err
+		return cluster.Config{}, auth.Options{}, err
 	}
 	cfg := cluster.Config{
 		BootstrapServers: servers, Dialect: r.Dialect(),
 		ClientID: r.ClientID(), Version: buildVersion(),
 	}
 	if err := checkDialect(cfg.Dialect); err != nil {
-		return cfg, fmt.Errorf("%s: %w", r.DialectOrigin(), err)
+		return cfg, auth.Options{}, fmt.Errorf("%s: %w", r.DialectOrigin(), err)
 	}
 	if r.Properties != nil {
 		cfg.DialTimeout = r.Properties.DialTimeout
 	}
 	opts, err := r.Options(ctx, d.askSecret)
 	if err != nil {
-		return cfg, err
+		return cfg, opts, err
 	}
 	cfg.TLS, cfg.SASL, err = opts.Client()
-	return cfg, err
+	return cfg, opts, err
 }
 
 // bootstrap returns the brokers to connect to first; a usage error if nothing

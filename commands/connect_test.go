@@ -39,7 +39,8 @@ func (d *Deps) testConfig(t *testing.T, c connection) (cluster.Config, error) {
 	if err != nil {
 		return cluster.Config{}, err
 	}
-	return d.clusterConfig(t.Context(), r)
+	cfg, _, err := d.clusterConfig(t.Context(), r)
+	return cfg, err
 }
 
 func TestBootstrap(t *testing.T) {

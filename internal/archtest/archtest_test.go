@@ -52,6 +52,7 @@ func mayImport() map[string][]string {
 		"wire":             nil,
 		"internal/cmdtest": {"commands"},
 		"internal/demo":    append([]string{"ctp"}, client...),
+		"internal/doctor":  {"cluster", "cluster/auth", "wire"},
 		// Of tests.
 		"internal/fakekafka": nil,
 		"internal/kafkatest": nil,
@@ -86,8 +87,8 @@ func usedBy() map[string][]string {
 		"github.com/rogpeppe/go-internal":         nil, // tests only
 		"github.com/twmb/franz-go/pkg/kadm":       {"cluster", "commands", "ctp", "drain", "feature", "inspect", "sandbox", "share", "txn", "verify"},
 		"github.com/twmb/franz-go/pkg/kgo":        {"bench", "internal/demo", "internal/fakekafka", "internal/kafkatest", "cluster", "ctp", "drain", "feature", "inspect", "sandbox", "share", "txn", "verify"},
-		"github.com/twmb/franz-go/pkg/kmsg":       {"bench", "internal/demo", "internal/fakekafka", "internal/kafkatest", "cluster", "ctp", "drain", "feature", "inspect", "sandbox", "share", "txn", "verify", "wire"},
-		"github.com/twmb/franz-go/pkg/kerr":       {"bench", "internal/demo", "internal/kafkatest", "cluster", "commands", "ctp", "drain", "feature", "inspect", "sandbox", "share", "txn", "verify"},
+		"github.com/twmb/franz-go/pkg/kmsg":       {"bench", "internal/demo", "internal/doctor", "internal/fakekafka", "internal/kafkatest", "cluster", "ctp", "drain", "feature", "inspect", "sandbox", "share", "txn", "verify", "wire"},
+		"github.com/twmb/franz-go/pkg/kerr":       {"bench", "internal/demo", "internal/doctor", "internal/kafkatest", "cluster", "commands", "ctp", "drain", "feature", "inspect", "sandbox", "share", "txn", "verify"},
 		"github.com/twmb/franz-go/pkg/kbin":       {"cluster", "sandbox", "wire"},
 		"github.com/twmb/franz-go/pkg/sasl":       {"cluster", "cluster/auth", "internal/kafkatest"},
 		"github.com/twmb/franz-go/pkg/kversion":   {"cluster", "feature", "internal/fakekafka", "sandbox"},
