@@ -1,11 +1,14 @@
 package commands_test
 
 import (
+	"encoding/json"
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/kshare/kshare/internal/cmdtest"
 	"github.com/kshare/kshare/internal/kafkatest"
@@ -204,5 +207,83 @@ func TestWrongFileOnKafka(t *testing.T) {
 				t.Errorf("the password is told:\n%s%s", res.Stdout, res.Stderr)
 			}
 		})
+	}
+}
+
+// findings are those of "doctor": "check subject state".
+func findings(t *testing.T, k *kafkatest.Cluster, u kafkatest.User, code int, args ...string) []string {
+	t.Helper()
+	file := k.CommandConfig(t, u, kafkatest.ScramSHA512)
+	args = append([]string{"doctor", "-b", k.Bootstrap()[0], "--command-config", file, "-o", "json"}, args...)
+	res := cmdtest.Run(t, cmdtest.Setup{}, args...).Want(t, code)
+	var doc struct {
+		Kind  string
+		Items []struct{ Check, Subject, State, Detail string }
+	}
+	if err := json.Unmarshal([]byte(res.Stdout), &doc); err != nil || doc.Kind != "doctor" {
+		t.Fatalf("%v: %s", err, res.Stdout)
+	}
+	var out []string
+	for _, f := range doc.Items {
+		op, _, _ := strings.Cut(strings.TrimPrefix(f.Detail, "missing: "), ":")
+		if f.Check != "acl" {
+			op = ""
+		}
+		out = append(out, strings.TrimSpace(fmt.Sprintf("%s %s %s %s", f.Check, f.Subject, op, f.State)))
+	}
+	return out
+}
+
+// What the doctor finds of ACLs is what Kafka's own tool has set.
+func TestDoctorOnKafka(t *testing.T) {
+	k := kafkatest.Shared(t, kafkatest.Config{Security: kafkatest.SASLSSL, Authorizer: true})
+	ctx := t.Context()
+	if _, err := k.Tool(ctx, kafkatest.TopicTool, "--create", "--topic", "doctored"); err != nil {
+		t.Fatal(err)
+	}
+	all := findings(t, k, kafkatest.Admin, 0, "--topic", "doctored", "--transactional-id", "x")
+	for _, want := range []string{
+		"bootstrap_server " + k.Bootstrap()[0] + "  ok", "identity   ok", "broker 1  ok", "txn_share_acknowledge   warning",
+		"acl cluster DESCRIBE ok", "acl cluster ALTER ok", "acl cluster CLUSTER_ACTION ok", "acl cluster DESCRIBE_CONFIGS ok",
+		"acl topic doctored READ ok", "acl topic doctored WRITE ok", "acl transactional_id * DESCRIBE ok", "acl transactional_id x DESCRIBE ok",
+	} {
+		if !slices.Contains(all, want) {
+			t.Errorf("as a super user there is no %q in\n%s", want, strings.Join(all, "\n"))
+		}
+	}
+	none := findings(t, k, kafkatest.Alice, 3, "--topic", "doctored")
+	for _, want := range []string{
+		"acl cluster DESCRIBE warning", "acl cluster ALTER unknown", "acl topic doctored DESCRIBE warning", "acl topic doctored READ unknown",
+		"acl transactional_id * DESCRIBE warning", "state_topic __share_group_state  unknown",
+	} {
+		if !slices.Contains(none, want) {
+			t.Errorf("as a user without ACLs there is no %q in\n%s", want, strings.Join(none, "\n"))
+		}
+	}
+	for _, args := range [][]string{
+		{"--operation", "Describe", "--cluster"},
+		{"--operation", "Read", "--topic", "doctored"},
+		{"--operation", "Describe", "--transactional-id", "*"},
+	} {
+		args = append([]string{"--add", "--allow-principal", "User:alice"}, args...)
+		if _, err := k.Tool(ctx, kafkatest.ACLTool, args...); err != nil {
+			t.Fatal(err)
+		}
+	}
+	wanted := []string{
+		"acl cluster DESCRIBE ok", "acl cluster ALTER warning", "acl cluster CLUSTER_ACTION warning", "acl cluster DESCRIBE_CONFIGS warning",
+		"acl topic doctored DESCRIBE ok", "acl topic doctored READ ok", "acl topic doctored WRITE warning", "acl transactional_id * DESCRIBE ok",
+	}
+	// Brokers hear of ACLs a moment later.
+	deadline := time.Now().Add(30 * time.Second)
+	for {
+		some := findings(t, k, kafkatest.Alice, 3, "--topic", "doctored")
+		missing := slices.DeleteFunc(slices.Clone(wanted), func(w string) bool { return slices.Contains(some, w) })
+		if len(missing) == 0 {
+			break
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("with some ACLs there is no %q in\n%s", missing, strings.Join(some, "\n"))
+		}
 	}
 }

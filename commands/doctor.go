@@ -23,10 +23,10 @@ func newDoctorCmd(d *Deps, run runFunc[doctorOptions, *doctor.Report]) *cobra.Co
 	cmd := &cobra.Command{
 		Use:   "doctor",
 		Short: "Find out whether kshare can work with a cluster from here",
-		Long: `Find out whether kshare can work with a cluster from here: whether each bootstrap
-server answers, as whom one is known, what every broker is, which dialect of
-KIP-1289 the cluster speaks, whether the topics that hold state are healthy, and
-which of the ACLs that the commands need are there.
+		Long: `Find out whether kshare can work with a cluster from here: whether each
+bootstrap server answers, as whom one is known, what every broker is, which
+dialect of KIP-1289 the cluster speaks, whether the topics that hold state are
+healthy, and which of the ACLs that the commands need are there.
 
 It changes nothing, and sends nothing that could. What cannot be found out that
 way is shown as unknown. Brokers tell of ACLs on a group or a topic only when it
