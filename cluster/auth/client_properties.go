@@ -93,8 +93,11 @@ func NewClientProperties(props []Property, o Override) (*ClientProperties, error
 			c.NotASCII = append(c.NotASCII, p.Key)
 		}
 		u := UsedProperty{Key: p.Key, Value: p.Value, Secret: isSecretKey(p.Key), Line: p.Line}
-		if u.Secret {
+		switch {
+		case u.Secret:
 			u.Value = ""
+		case strings.HasSuffix(u.Key, ".url"):
+			u.Value = RedactURL(u.Value)
 		}
 		c.Used = append(c.Used, u)
 	}
@@ -127,7 +130,7 @@ func (c *ClientProperties) notUsed() string {
 		if keys[u.Reason] == nil {
 			reasons = append(reasons, u.Reason)
 		}
-		keys[u.Reason] = append(keys[u.Reason], strconv.Quote(u.Key)[1:len(strconv.Quote(u.Key))-1])
+		keys[u.Reason] = append(keys[u.Reason], cmp.Or(u.Key, `""`))
 	}
 	slices.SortStableFunc(reasons, func(a, b string) int {
 		return cmp.Compare(slices.Index(lastReasons(), a), slices.Index(lastReasons(), b))
@@ -139,10 +142,10 @@ func (c *ClientProperties) notUsed() string {
 	return strings.Join(parts, "; ")
 }
 
-// isSecretKey holds for the keys that Kafka has as passwords, and for the
-// certificates that may stand beside a key.
+// isSecretKey holds for the keys that Kafka has as passwords. PEM is among them: a
+// key may stand in it by mistake.
 func isSecretKey(key string) bool {
-	return key == jaasKey || key == "ssl.keystore.key" || strings.HasSuffix(key, "password") ||
+	return key == jaasKey || key == "ssl.keystore.key" || key == "ssl.keystore.certificate.chain" || key == "ssl.truststore.certificates" || strings.HasSuffix(key, "password") ||
 		strings.HasSuffix(key, "passphrase") || strings.HasSuffix(key, "secret")
 }
 

@@ -244,7 +244,7 @@ func TestUsedHasNoSecrets(t *testing.T) {
 			secrets[u.Key] = true
 		}
 	}
-	want := []string{"sasl.jaas.config", "ssl.key.password", "ssl.keystore.key", "ssl.keystore.password", "ssl.truststore.password"}
+	want := []string{"sasl.jaas.config", "ssl.key.password", "ssl.keystore.certificate.chain", "ssl.keystore.key", "ssl.keystore.password", "ssl.truststore.password"}
 	if s := slices.Sorted(maps.Keys(secrets)); !slices.Equal(s, want) {
 		t.Errorf("secrets are %q, want %q", s, want)
 	}

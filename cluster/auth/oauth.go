@@ -112,6 +112,10 @@ func (o OAuth) endpoint(now func() time.Time) (fetchToken, error) {
 	if err != nil || u.Scheme != "https" && u.Scheme != "http" || u.Host == "" {
 		return nil, &ConfigError{Reason: "the URL of the token endpoint is no http or https URL"}
 	}
+	if u.User != nil {
+		return nil, (&ConfigError{Reason: "the URL of the token endpoint has a user in it"}).
+			advise("set sasl_oauth_client_id and sasl_oauth_client_secret_file in place of that")
+	}
 	if o.ClientID == "" || o.ClientSecret == "" {
 		return nil, (&ConfigError{Reason: "the token endpoint needs the ID and the secret of a client"}).
 			advise("set sasl_oauth_client_id, and sasl_oauth_client_secret_file or sasl_oauth_client_secret_command")
@@ -142,7 +146,7 @@ func (o OAuth) endpoint(now func() time.Time) (fetchToken, error) {
 		defer transport.CloseIdleConnections()
 		t, err := config.Token(context.WithValue(ctx, oauth2.HTTPClient, client))
 		if err != nil {
-			return "", time.Time{}, o.endpointError(ctx, u, err)
+			return "", time.Time{}, o.endpointError(ctx, err)
 		}
 		return Secret(t.AccessToken), tokenExpiry(t, now()), nil
 	}, nil
@@ -162,8 +166,8 @@ const maxTokenLife = 365 * 24 * time.Hour
 
 // endpointError says what the endpoint answered, in a line and without anything
 // that may be a secret.
-func (o OAuth) endpointError(ctx context.Context, u *url.URL, err error) error {
-	e := &CredentialError{What: "token of " + u.Redacted(), Advice: "check the URL, the ID and the secret of the client, and the scope"}
+func (o OAuth) endpointError(ctx context.Context, err error) error {
+	e := &CredentialError{What: "token of " + RedactURL(o.TokenURL), Advice: "check the URL, the ID and the secret of the client, and the scope"}
 	answer, answered := errors.AsType[*oauth2.RetrieveError](err)
 	failed, ok := errors.AsType[*url.Error](err)
 	switch {

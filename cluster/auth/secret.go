@@ -3,6 +3,8 @@ package auth
 import (
 	"fmt"
 	"log/slog"
+	"net/url"
+	"strings"
 )
 
 // Secret is a password, a key or a token. It prints as *** whatever the verb, in
@@ -27,3 +29,13 @@ func (Secret) MarshalText() ([]byte, error) { return []byte(redacted), nil }
 
 // LogValue returns ***.
 func (Secret) LogValue() slog.Value { return slog.StringValue(redacted) }
+
+// RedactURL is a URL without the password that may be in it, and *** for what is
+// no URL.
+func RedactURL(s string) string {
+	u, err := url.Parse(s)
+	if err != nil {
+		return redacted
+	}
+	return strings.Replace(u.Redacted(), ":xxxxx@", ":"+redacted+"@", 1)
+}

@@ -339,8 +339,12 @@ func (s Setting) show(v value) string {
 		}
 		return strings.Join(v, ",")
 	case string:
-		if s.Kind == Secret {
+		switch s.Kind {
+		case Secret:
 			return auth.Secret(v).String()
+		case URL:
+			return auth.RedactURL(v)
+		case Text, Bool, File, List, Pairs, Command:
 		}
 		return v
 	}

@@ -62,6 +62,7 @@ const (
 	Text    Kind = iota
 	Secret       // text that is never shown
 	Bool         // true or false
+	URL          // text whose password is not shown
 	File         // path; a relative one in a context starts where that file is
 	List         // separated by commas, or a list
 	Pairs        // name=value, separated by commas; or a map, or a list
@@ -112,7 +113,7 @@ func Settings() []Setting {
 		{SASLToken, Secret, "", SASLToken, "token for OAUTHBEARER"},
 		{SASLTokenFile, File, "", SASLToken, "file with the token, read again when it expires"},
 		{SASLTokenCommand, Command, "", SASLToken, "command that writes a token, run again when it expires"},
-		{SASLOAuthTokenURL, Text, "", SASLToken, "endpoint that gives tokens for client credentials"},
+		{SASLOAuthTokenURL, URL, "", SASLToken, "endpoint that gives tokens for client credentials"},
 		{SASLOAuthClientID, Text, "", "", "ID of the client at the endpoint"},
 		{SASLOAuthClientSecret, Secret, "", SASLOAuthClientSecret, "secret of the client"},
 		{SASLOAuthClientSecretFile, File, "", SASLOAuthClientSecret, "file with the secret of the client"},
@@ -164,7 +165,7 @@ func (s Setting) parseText(text string) (value, error) {
 		return pairs, checkPairs(pairs)
 	case Command:
 		return splitCommand(text)
-	case Text, Secret, File:
+	case Text, Secret, URL, File:
 	}
 	return text, nil
 }
@@ -241,7 +242,7 @@ func (s Setting) parseAny(x any) (value, error) {
 		return nil, fmt.Errorf("want a text or a list")
 	case Pairs:
 		return nil, fmt.Errorf("want a list of NAME=VALUE")
-	case Text, Secret, File:
+	case Text, Secret, URL, File:
 	}
 	return nil, fmt.Errorf("want a text: put quotes around it")
 }
