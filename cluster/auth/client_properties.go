@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/url"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -41,7 +42,17 @@ type UsedProperty struct {
 // UnusedProperty is an entry that does not, and why.
 type UnusedProperty struct {
 	Key    string
+	Line   int
 	Reason string // such as "security.protocol is PLAINTEXT"
+}
+
+// name is the key, or where it is: what looks like no key may be a part of a
+// value that got into a line of its own.
+func (u UnusedProperty) name() string {
+	if regexp.MustCompile(`^[A-Za-z0-9._-]+$`).MatchString(u.Key) {
+		return u.Key
+	}
+	return fmt.Sprintf("line %d", u.Line)
 }
 
 // Override is what takes the place of entries. The zero value changes nothing.
@@ -87,7 +98,7 @@ func NewClientProperties(props []Property, o Override) (*ClientProperties, error
 	for _, p := range r.props {
 		switch {
 		case !r.used[p.Key]:
-			c.NotUsed = append(c.NotUsed, UnusedProperty{p.Key, r.reason(p.Key)})
+			c.NotUsed = append(c.NotUsed, UnusedProperty{p.Key, p.Line, r.reason(p.Key)})
 			continue
 		case p.NotASCII:
 			c.NotASCII = append(c.NotASCII, p.Key)
@@ -130,7 +141,7 @@ func (c *ClientProperties) notUsed() string {
 		if keys[u.Reason] == nil {
 			reasons = append(reasons, u.Reason)
 		}
-		keys[u.Reason] = append(keys[u.Reason], cmp.Or(u.Key, `""`))
+		keys[u.Reason] = append(keys[u.Reason], u.name())
 	}
 	slices.SortStableFunc(reasons, func(a, b string) int {
 		return cmp.Compare(slices.Index(lastReasons(), a), slices.Index(lastReasons(), b))

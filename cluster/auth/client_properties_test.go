@@ -221,6 +221,14 @@ bootstrap.servers=a:1
 	}
 }
 
+// A backslash is missing, and a part of a password has become a key.
+func TestNotUsedHasNoValues(t *testing.T) {
+	got, err := parseClient(t, "# x\nclient.id=x\nhunter2\"; x\n", Override{})
+	if w := got.Warnings(); err != nil || len(w) != 1 || w[0] != "properties: not used: line 3 (no such setting is known)" {
+		t.Errorf("Warnings = %q, %v", w, err)
+	}
+}
+
 func TestNotASCII(t *testing.T) {
 	got, err := parseClient(t, "client.id=\xc3\xa4\nbootstrap.servers=a:1\n", Override{})
 	if err != nil || len(got.Warnings()) != 1 || !strings.Contains(got.Warnings()[0], "characters outside ASCII in client.id") {
