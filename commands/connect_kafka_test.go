@@ -287,3 +287,39 @@ func TestDoctorOnKafka(t *testing.T) {
 		}
 	}
 }
+
+// GSSAPI, with a key distribution centre that is Apache Kerby. Kafka's own tool is
+// not asked: it would want a ticket for the name that the resolver has for the
+// broker's address.
+func TestKerberosOnKafka(t *testing.T) {
+	kdc := kafkatest.StartKDC(t, "kafka/127.0.0.1", "alice")
+	t.Setenv("JDK_JAVA_OPTIONS", "-Djava.security.krb5.conf="+kdc.Config)
+	k := kafkatest.Start(t, kafkatest.Config{Security: kafkatest.SASLSSL, Props: map[string]string{
+		"listener.name.client.sasl.enabled.mechanisms":    "GSSAPI,PLAIN",
+		"listener.name.client.sasl.kerberos.service.name": "kafka",
+		"listener.name.client.gssapi.sasl.jaas.config": fmt.Sprintf(
+			"com.sun.security.auth.module.Krb5LoginModule required useKeyTab=true storeKey=true keyTab=%q principal=%q;",
+			filepath.ToSlash(kdc.Keytab("kafka/127.0.0.1")), "kafka/127.0.0.1@"+kdc.Realm),
+	}})
+	file := filepath.Join(t.TempDir(), "client.properties")
+	properties := fmt.Sprintf("security.protocol=SASL_SSL\nssl.truststore.type=PEM\nssl.truststore.location=%s\nsasl.kerberos.service.name=kafka\n"+
+		"sasl.jaas.config=com.sun.security.auth.module.Krb5LoginModule required useKeyTab=true storeKey=true keyTab=%q principal=%q;\n",
+		filepath.ToSlash(k.CAFile()), filepath.ToSlash(kdc.Keytab("alice")), "alice@"+kdc.Realm)
+	if err := os.WriteFile(file, []byte(properties), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	env := map[string]string{"KSHARE_SASL_KERBEROS_CONFIG": kdc.Config}
+	res := cmdtest.Run(t, cmdtest.Setup{Env: env}, "feature", "describe", "-b", k.Bootstrap()[0], "--command-config", file, "-o", "csv").Want(t, 0)
+	if !strings.Contains(res.Stdout, "share.version,1,0,2,") || strings.Contains(res.Stderr, "not used") {
+		t.Errorf("kshare: %s%s", res.Stdout, res.Stderr)
+	}
+	// A ticket that cannot be had is told as what it is.
+	wrong := strings.Replace(properties, "service.name=kafka", "service.name=other", 1)
+	if err := os.WriteFile(file, []byte(wrong), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	line := cmdtest.Run(t, cmdtest.Setup{Env: env}, "feature", "describe", "-b", k.Bootstrap()[0], "--command-config", file, "-o", "json").Want(t, 4).ErrorLine(t)
+	if text, _ := line["error"].(string); !strings.Contains(text, "SASL GSSAPI: ") {
+		t.Errorf("for a service that the KDC does not know: %v", line)
+	}
+}

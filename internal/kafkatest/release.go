@@ -57,33 +57,44 @@ const buildClassPath = "org.apache.maven.plugins:maven-dependency-plugin:3.8.1:b
 
 // resolve finds a release in the cache, or has Maven download it.
 func resolve(ctx context.Context, version string) (release, error) {
-	base, err := os.UserCacheDir()
+	dir, classPath, err := resolveClassPath(ctx, version, func(b *bytes.Buffer) error { return pom.Execute(b, version) })
 	if err != nil {
 		return release{}, fmt.Errorf("find Kafka %s: %w", version, err)
-	}
-	dir := filepath.Join(base, "kshare-kafkatest", version)
-	if err := os.MkdirAll(dir, 0o750); err != nil {
-		return release{}, fmt.Errorf("find Kafka %s: %w", version, err)
-	}
-	unlock, err := lock(filepath.Join(dir, "lock"))
-	if err != nil {
-		return release{}, fmt.Errorf("find Kafka %s: %w", version, err)
-	}
-	defer unlock()
-	classPath, err := readClassPath(filepath.Join(dir, "classpath"))
-	if err != nil {
-		if err := askMaven(ctx, dir, version); err != nil {
-			return release{}, err
-		}
-		if classPath, err = readClassPath(filepath.Join(dir, "classpath")); err != nil {
-			return release{}, fmt.Errorf("class path of Kafka %s: %w", version, err)
-		}
 	}
 	archive, err := archiveName(classPath)
 	if err != nil {
 		return release{}, err
 	}
 	return release{version: version, classPath: classPath, archive: filepath.Join(dir, archive)}, nil
+}
+
+// resolveClassPath finds the class path of a pom in a directory of the cache, or
+// has Maven download what it names.
+func resolveClassPath(ctx context.Context, name string, pom func(*bytes.Buffer) error) (dir, classPath string, err error) {
+	base, err := os.UserCacheDir()
+	if err != nil {
+		return "", "", err
+	}
+	dir = filepath.Join(base, "kshare-kafkatest", name)
+	if err := os.MkdirAll(dir, 0o750); err != nil {
+		return "", "", err
+	}
+	unlock, err := lock(filepath.Join(dir, "lock"))
+	if err != nil {
+		return "", "", err
+	}
+	defer unlock()
+	file := filepath.Join(dir, "classpath")
+	if classPath, err = readClassPath(file); err == nil {
+		return dir, classPath, nil
+	}
+	if err := askMaven(ctx, dir, pom); err != nil {
+		return "", "", err
+	}
+	if classPath, err = readClassPath(file); err != nil {
+		return "", "", fmt.Errorf("class path: %w", err)
+	}
+	return dir, classPath, nil
 }
 
 // readClassPath reads a class path and looks whether all of it is still there.
@@ -104,9 +115,9 @@ func readClassPath(file string) (string, error) {
 	return path, nil
 }
 
-func askMaven(ctx context.Context, dir, version string) error {
+func askMaven(ctx context.Context, dir string, pom func(*bytes.Buffer) error) error {
 	var b bytes.Buffer
-	if err := pom.Execute(&b, version); err != nil {
+	if err := pom(&b); err != nil {
 		return fmt.Errorf("write pom.xml: %w", err)
 	}
 	file := filepath.Join(dir, "pom.xml")
@@ -116,7 +127,7 @@ func askMaven(ctx context.Context, dir, version string) error {
 	cmd := exec.CommandContext(ctx, "mvn", "-q", "-B", "-f", file, buildClassPath,
 		"-Dmdep.outputFile="+filepath.Join(dir, "classpath"))
 	if out, err := cmd.CombinedOutput(); err != nil {
-		return fmt.Errorf("download Kafka %s with Maven: %w\n%s", version, err, out)
+		return fmt.Errorf("download with Maven: %w\n%s", err, out)
 	}
 	return nil
 }
