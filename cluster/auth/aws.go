@@ -77,10 +77,8 @@ func (a AWS) credentials(ctx context.Context) (aws.Auth, time.Time, error) {
 		return aws.Auth{}, time.Time{}, err
 	}
 	var doc struct {
-		AccessKeyID     string `json:"AccessKeyId"` //nolint:tagliatelle // the names are AWS's
-		SecretAccessKey string `json:"SecretAccessKey"`
-		SessionToken    string `json:"SessionToken"`
-		Expiration      time.Time
+		AccessKeyID, SecretAccessKey, SessionToken string // the names are AWS's
+		Expiration                                 time.Time
 	}
 	if json.Unmarshal([]byte(out), &doc) != nil || doc.AccessKeyID == "" || doc.SecretAccessKey == "" {
 		return aws.Auth{}, time.Time{}, &CredentialError{

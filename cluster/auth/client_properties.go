@@ -261,7 +261,8 @@ func (r *propertyReader) read(c *ClientProperties, o Override) *ConfigError {
 		case r.used[p.Key] || r.reasons[p.Key] != "" || otherReasons()[p.Key] != "":
 		case !useTLS && strings.HasPrefix(p.Key, "ssl."), !useSASL && strings.HasPrefix(p.Key, "sasl."):
 			r.reasons[p.Key] = "security.protocol is " + c.Options.Protocol()
-		case useSASL && c.Options.SASL.Name != MechanismOAuthBearer && strings.HasPrefix(p.Key, "sasl.oauthbearer."):
+		case useSASL && c.Options.SASL.Name != MechanismOAuthBearer && strings.HasPrefix(p.Key, "sasl.oauthbearer."),
+			useSASL && c.Options.SASL.Name != MechanismGSSAPI && strings.HasPrefix(p.Key, "sasl.kerberos."):
 			r.reasons[p.Key] = "sasl.mechanism is " + c.Options.SASL.Name
 		}
 	}

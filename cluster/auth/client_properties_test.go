@@ -9,6 +9,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/kshare/kshare/internal/kafkatest"
 )
 
 const (
@@ -256,4 +258,71 @@ func TestUsedHasNoSecrets(t *testing.T) {
 	if s := slices.Sorted(maps.Keys(secrets)); !slices.Equal(s, want) {
 		t.Errorf("secrets are %q, want %q", s, want)
 	}
+}
+
+// Every setting of Kafka's clients is used, or it is known why not.
+func TestKafkasSettingsAreKnown(t *testing.T) {
+	kafkatest.Need(t)
+	out := kafkatest.RunJava(t, kafkatest.Kafka44, `
+import java.util.*;
+import org.apache.kafka.clients.admin.AdminClientConfig;
+import org.apache.kafka.clients.consumer.ConsumerConfig;
+import org.apache.kafka.clients.producer.ProducerConfig;
+
+public class Main {
+    public static void main(String[] args) {
+        Set<String> names = new TreeSet<>(AdminClientConfig.configNames());
+        names.addAll(ProducerConfig.configNames());
+        names.addAll(ConsumerConfig.configNames());
+        names.forEach(System.out::println);
+    }
+}
+`, nil)
+	names := strings.Fields(string(out))
+	if len(names) < 100 {
+		t.Fatalf("Kafka has only %q", names)
+	}
+	for _, protocol := range []string{"PLAINTEXT", "SASL_SSL"} {
+		for _, name := range names {
+			if name == "config.providers" || strings.HasPrefix(name, "internal.") {
+				continue
+			}
+			props := []Property{
+				{Key: "security.protocol", Value: protocol}, {Key: "sasl.mechanism", Value: "PLAIN"},
+				{Key: jaasKey, Value: plainModule + ` required username="u" password="p";`},
+			}
+			props = slices.DeleteFunc(props, func(p Property) bool { return p.Key == name })
+			got, err := NewClientProperties(append(props, Property{Key: name, Value: sampleValue(name)}), Override{})
+			if err != nil {
+				if !strings.Contains(err.Error(), "is not set") { // what it needs beside it
+					t.Errorf("%s: %v", name, err)
+				}
+				continue
+			}
+			if i := slices.IndexFunc(got.NotUsed, func(u UnusedProperty) bool { return u.Key == name }); i >= 0 && got.NotUsed[i].Reason == reasonUnknown {
+				t.Errorf("%s is not known", name)
+			}
+		}
+	}
+}
+
+// sampleValue is one that is right for a setting.
+func sampleValue(name string) string {
+	switch {
+	case strings.HasSuffix(name, ".ms"):
+		return "1"
+	case strings.HasSuffix(name, ".type") && strings.HasPrefix(name, "ssl."):
+		return "JKS"
+	case name == "ssl.endpoint.identification.algorithm":
+		return "https"
+	case name == "ssl.enabled.protocols":
+		return "TLSv1.3"
+	case name == "security.protocol":
+		return "PLAINTEXT"
+	case name == "sasl.mechanism":
+		return "PLAIN"
+	case name == jaasKey:
+		return plainModule + ` required username="u" password="p";`
+	}
+	return "x"
 }

@@ -44,7 +44,7 @@ func decryptPBES1(der []byte, password string) ([]byte, bool, error) {
 	for _, u := range append(utf16.Encode([]rune(password)), 0) {
 		bmp = append(bmp, byte(u>>8), byte(u))
 	}
-	block, err := des.NewTripleDESCipher(pkcs12KDF(1, bmp, params.Salt, params.Iterations, 24))
+	block, err := des.NewTripleDESCipher(pkcs12KDF(1, bmp, params.Salt, params.Iterations, 24)) //nolint:gosec // see above
 	if err != nil || len(info.Encrypted) == 0 || len(info.Encrypted)%block.BlockSize() != 0 {
 		return nil, false, &ConfigError{Reason: "encrypted private key", Err: err}
 	}

@@ -9,8 +9,7 @@ import (
 )
 
 // RunJava compiles and runs a Java program of one file, with the classes of a
-// release of Kafka, and returns what it writes to stdout. It needs a JDK, where
-// the rest of the package is content with a JRE.
+// release of Kafka, and returns what it writes to stdout.
 func RunJava(tb testing.TB, version, source string, stdin []byte, args ...string) []byte {
 	tb.Helper()
 	Need(tb)
@@ -18,16 +17,11 @@ func RunJava(tb testing.TB, version, source string, stdin []byte, args ...string
 	if err != nil {
 		tb.Fatal(err)
 	}
-	return runSource(tb, r.classPath, source, stdin, args...)
-}
-
-func runSource(tb testing.TB, classPath, source string, stdin []byte, args ...string) []byte {
-	tb.Helper()
 	file := filepath.Join(tb.TempDir(), "Main.java")
 	if err := os.WriteFile(file, []byte(source), 0o600); err != nil {
 		tb.Fatal(err)
 	}
-	jvm := []string{"-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-XX:-UsePerfData", "-cp", classPath, file}
+	jvm := []string{"-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-XX:-UsePerfData", "-cp", r.classPath, file}
 	cmd := exec.CommandContext(tb.Context(), "java", append(jvm, args...)...)
 	var stdout, stderr bytes.Buffer
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = bytes.NewReader(stdin), &stdout, &stderr

@@ -261,6 +261,7 @@ func (c *Cluster) writeCommandConfig(file string, u User, m Mechanism) error {
 		case OAuthBearer:
 			login = "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule"
 			options = fmt.Sprintf("unsecuredLoginStringClaim_sub=%q", u.Name)
+		case ScramSHA256, ScramSHA512:
 		}
 		fmt.Fprintf(&b, "security.protocol=SASL_SSL\nsasl.mechanism=%s\n", m)
 		// A backslash of JAAS is an escape of the file too.
