@@ -49,7 +49,7 @@ fmt: ## Format all code
 vuln: ## Look for known vulnerabilities (asks a database on the network)
 	$(TOOL) govulncheck ./...
 
-docs: ## Write manual pages, Markdown, completions and the example data anew
+docs: ## Write manual pages, Markdown, completions, JSON schemas and the example data anew
 	go run ./docs/gen
 	go run ./examples/gen > examples/orders.ndjson
 

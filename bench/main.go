@@ -75,7 +75,7 @@ func run(ctx context.Context, args []string) error {
 	fs.StringVar(&j.to, "to", "", "destination topic")
 	fs.StringVar(&j.name, "name", "", "group and transactional ID")
 	rounds := fs.Int("rounds", 3, "runs of each side of a comparison")
-	only := fs.String("only", "throughput,client,memory,start", "comparisons to make")
+	only := fs.String("only", "throughput,client,memory,start,exec,workers,inspect", "comparisons to make")
 	if err := fs.Parse(args); err != nil {
 		return err
 	}
@@ -83,30 +83,41 @@ func run(ctx context.Context, args []string) error {
 	case "":
 		return compareAll(ctx, strings.Split(*only, ","), j.records, *rounds)
 	case "cluster":
-		return serveCluster(ctx)
+		return serve(startSandbox(ctx))
 	case "inprocess":
 		return inProcess(ctx, j, *rounds)
 	case "load":
 		return load(ctx, j)
+	case "bigcluster":
+		return serve(startBig(ctx, j.records))
 	}
 	return client(ctx, j)
 }
 
-// serveCluster runs a sandbox until stdin ends.
-func serveCluster(ctx context.Context) (err error) {
+func startSandbox(ctx context.Context) (addrs string, stop func() error, err error) {
 	sb, err := sandbox.Start(ctx)
+	if err != nil {
+		return "", nil, err
+	}
+	return sb.BootstrapServers(), sb.Close, nil
+}
+
+// serve prints where a cluster is that was started, and stops it when stdin ends.
+func serve(addrs string, stop func() error, err error) error {
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, sb.Close()) }()
-	fmt.Println(sb.BootstrapServers())
+	fmt.Println(addrs)
 	_, err = io.Copy(io.Discard, os.Stdin)
-	return err
+	return errors.Join(err, stop())
 }
 
-// client runs one loop and prints what it cost this process.
+// client runs one client and prints what it cost this process.
 func client(ctx context.Context, j job) error {
-	loop, ok := map[string]func(context.Context, job) error{"group": groupLoop, "ctp": ctpLoop}[j.role]
+	loop, ok := map[string]func(context.Context, job) error{
+		"group": groupLoop, "ctp": ctpLoop, "exec": execLoop, "workers": workersLoop,
+		"pending": inspectPending, "list": listTransactions,
+	}[j.role]
 	if !ok {
 		return fmt.Errorf("unknown role %q", j.role)
 	}
@@ -231,18 +242,23 @@ func groupLoop(ctx context.Context, j job) error {
 }
 
 // ctpLoop is kshare's loop, with one worker.
-func ctpLoop(ctx context.Context, j job) error {
+func ctpLoop(ctx context.Context, j job) error { return ctpWith(ctx, j, func(*ctp.Options) {}) }
+
+// ctpWith is ctpLoop with options changed.
+func ctpWith(ctx context.Context, j job, change func(*ctp.Options)) error {
 	cl, err := cluster.Connect(ctx, cluster.Config{BootstrapServers: strings.Split(j.bootstrap, ","), Dialect: "kip"})
 	if err != nil {
 		return err
 	}
 	defer cl.Close()
-	res, err := ctp.Run(ctx, cl, ctp.Options{
+	opts := ctp.Options{
 		From: j.topic, To: j.to, GroupID: j.name, TransactionalID: j.name,
 		BatchRecords: txnRecords, MaxRecords: j.records,
 		AutoOffsetReset: "earliest", IsolationLevel: "read_committed",
 		Warn: func(err error) { fmt.Fprintln(os.Stderr, "bench: ctp:", err) },
-	})
+	}
+	change(&opts)
+	res, err := ctp.Run(ctx, cl, opts)
 	if err != nil {
 		return err
 	}
@@ -316,11 +332,17 @@ func child(ctx context.Context, j job, rounds int) ([]measured, error) {
 
 // startCluster runs the sandbox in a process of its own.
 func startCluster(ctx context.Context) (bootstrap string, stop func() error, err error) {
+	return startRole(ctx, job{role: "cluster"})
+}
+
+// startRole runs this program in a role that serves until its stdin ends, and
+// prints where.
+func startRole(ctx context.Context, j job) (bootstrap string, stop func() error, err error) {
 	self, err := os.Executable()
 	if err != nil {
 		return "", nil, err
 	}
-	cmd := exec.CommandContext(ctx, self, "-role", "cluster")
+	cmd := exec.CommandContext(ctx, self, "-role", j.role, "-records", strconv.FormatInt(j.records, 10))
 	cmd.Stderr = os.Stderr
 	stdin, err := cmd.StdinPipe()
 	if err != nil {
@@ -350,6 +372,10 @@ func compareAll(ctx context.Context, only []string, records int64, rounds int) e
 		{"client", compareClient},
 		{"memory", compareMemory},
 		{"start", compareStart},
+		{"exec", compareExec},
+		{"workers", compareWorkers},
+		{"inspect", compareInspect},
+		{"txn", compareTxn},
 	} {
 		if !slices.Contains(only, c.name) {
 			continue

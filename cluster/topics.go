@@ -65,6 +65,22 @@ func (c *Client) Topics(ctx context.Context, names ...string) (map[string]Topic,
 	return out, nil
 }
 
+// AllTopics describes every topic that the principal may describe, internal ones
+// included, in no order. It may return *AuthError or *DialError.
+func (c *Client) AllTopics(ctx context.Context) ([]Topic, error) {
+	resp, err := c.requestMetadata(ctx, kmsg.NewPtrMetadataRequest())
+	if err != nil {
+		return nil, classify(err, c.cfg.BootstrapServers)
+	}
+	out := make([]Topic, 0, len(resp.Topics))
+	for _, rt := range resp.Topics {
+		if rt.Topic != nil { // an error, such as that of a leader, is one of the moment
+			out = append(out, newTopic(*rt.Topic, rt))
+		}
+	}
+	return out, nil
+}
+
 func topicError(name string, err error) error {
 	e := &Error{Op: fmt.Sprintf("describe topic %q", name), Broker: -1, Err: err}
 	if errors.Is(err, kerr.UnknownTopicOrPartition) {

@@ -86,9 +86,9 @@ shown as ***, also by 'kshare config view'; there is no flag for a password,
 since others can see the arguments of a program. Where a password is needed and
 not set, it is asked for on a terminal.
 
-A command, such as that of sasl_password_command, is run without a shell: its
-words are separated by blanks, or it is a JSON list. A relative path in the
-configuration file starts where that file is.
+A command, such as that of sasl_password_command, is split into words as a shell
+does it, and run without one; in the configuration file it may be a list too. A
+relative path in the configuration file starts where that file is.
 
     ` + strings.TrimLeft(b.String(), " "),
 	}

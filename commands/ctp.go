@@ -13,6 +13,7 @@ import (
 	"github.com/kshare/kshare/ctp"
 	"github.com/kshare/kshare/output"
 	"github.com/kshare/kshare/txn"
+	"github.com/mattn/go-shellwords"
 	"github.com/spf13/cobra"
 )
 
@@ -20,7 +21,12 @@ import (
 type ctpOptions struct {
 	ctp.Options
 	connection
-	JQ string
+	JQ          string
+	Program     string
+	ExecTimeout time.Duration
+	Follow      bool
+	Partition   string
+	Preflight   bool
 
 	Sandbox bool // run against a sandbox of this process
 	SandboxConfig
@@ -52,6 +58,10 @@ On a released Kafka, which does not implement the KIP, --guarantee at-least-once
 works: the batch is produced in a transaction and acknowledged after its commit.
 If ctp dies, or a lock expires, between the two, that batch is produced again.
 
+To rehearse what is done about records that hang, --hold-before-commit keeps
+each transaction open once its records are staged; 'kshare inspect pending'
+shows them.
+
 Without --until-empty or --max-records it runs until it is stopped. Then the
 open transaction is aborted and everything that was acquired is given back.`,
 		Example: `  kshare ctp -b localhost:9092 --from orders --to shipped
@@ -60,8 +70,15 @@ open transaction is aborted and everything that was acquired is given back.`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			opts.OnError, opts.Guarantee = ctp.OnError(onError), ctp.Guarantee(guarantee)
+			if opts.DeadLetterTopic != "" && !cmd.Flags().Changed("on-error") {
+				opts.OnError = ctp.Reject
+			}
 			if err := opts.check(cmd.Flags().Changed, topics, loads); err != nil {
 				return err
+			}
+			if opts.Preflight {
+				checks, err := runCtpPreflight(cmd.Context(), d, opts)
+				return d.show(ctpPreflightView(checks), err)
 			}
 			res, err := run(cmd.Context(), d, opts)
 			return d.show(ctpView(res), err)
@@ -77,11 +94,23 @@ open transaction is aborted and everything that was acquired is given back.`,
 	fs.StringVar(&onError, "on-error", string(ctp.Fail), "`what` becomes of a record that cannot be transformed: fail, release or reject")
 	fs.IntVar(&opts.BatchRecords, "batch-records", ctp.DefaultBatchRecords, "most `records` of one transaction")
 	fs.Int64Var(&opts.MaxRecords, "max-records", 0, "stop after `number` source records (default no limit)")
+	fs.StringVar(&opts.Program, "exec", "", "transform by a `command` that lives as long as its worker: JSON lines in and out, see 'kshare help exec'")
+	fs.DurationVar(&opts.ExecTimeout, "exec-timeout", ctp.DefaultExecTimeout, "`duration` that --exec may take for one record")
+	fs.IntVar(&opts.MaxAttempts, "max-attempts", 0, "`number` of times that a record may kill --exec or take too long, before --on-error decides (default the group's delivery count limit less one)")
+	fs.StringVar(&opts.DeadLetterTopic, "dlq", "", "produce what is rejected to `topic` too, in the same transaction; implies --on-error reject")
+	fs.StringVar(&opts.Partition, "partition", partitionHash, "`how` partitions are chosen: hash of the key, or keep that of the source")
+	fs.Float64Var(&opts.Rate, "rate", 0, "most source `records` a second (default no limit)")
 	fs.BoolVar(&opts.UntilEmpty, "until-empty", false, "stop when the group has nothing left of the source topic")
+	fs.BoolVar(&opts.Follow, "follow", false, "go on when nothing is left, which is the default")
+	fs.DurationVar(&opts.StallTimeout, "stall-timeout", 0, "fail when nothing was committed for `duration` and records are left (default never)")
 	fs.IntVar(&opts.Workers, "workers", 1, "`number` of members that work at once")
 	fs.DurationVar(&opts.TxnTimeout, "txn-timeout", txn.DefaultTimeout, "transaction timeout, a `duration`")
+	fs.DurationVar(&opts.HoldBeforeCommit, "hold-before-commit", 0, "rehearse: hold each transaction for `duration` when its records are staged")
 	fs.StringVar(&opts.AutoOffsetReset, "auto-offset-reset", "", "set `where` the group starts if it is new: earliest, latest or by_duration:PT1H")
 	fs.StringVar(&opts.IsolationLevel, "isolation-level", "", "set `what` the group reads: read_committed or read_uncommitted")
+	fs.BoolVar(&opts.RequireReadCommitted, "require-read-committed", false, "refuse to read a group that sees uncommitted records")
+	fs.BoolVar(&opts.Preflight, "preflight", false, "check what can be checked, and stop")
+	fs.IntVar(&opts.AbortEvery, "abort-every", 0, "rehearse: abort each `number`th transaction instead of committing it")
 	opts.connection.addTo(fs)
 	fs.BoolVar(&opts.Sandbox, "sandbox", false, "run on a sandbox that lives as long as the command")
 	fs.StringArrayVar(&topics, "topic", nil, "with --sandbox: create a topic, `name[:partitions]`; may be repeated")
@@ -114,7 +143,16 @@ func (o *ctpOptions) check(changed func(string) bool, topics, loads []string) er
 	case o.AutoOffsetReset != "" && !isOffsetReset(o.AutoOffsetReset):
 		return usagef("--auto-offset-reset %q: want earliest, latest, or by_duration: and an ISO 8601 duration such as by_duration:PT1H30M", o.AutoOffsetReset)
 	}
-	for _, t := range []struct{ flag, name string }{{"--from", o.From}, {"--to", o.To}} {
+	if err := o.checkHold(changed); err != nil {
+		return err
+	}
+	if err := o.checkPace(changed); err != nil {
+		return err
+	}
+	for _, t := range []struct{ flag, name string }{{"--from", o.From}, {"--to", o.To}, {"--dlq", o.DeadLetterTopic}} {
+		if t.name == "" && !changed(strings.TrimPrefix(t.flag, "--")) {
+			continue
+		}
 		if err := checkTopicName(t.flag, t.name, t.name); err != nil {
 			return err
 		}
@@ -129,7 +167,92 @@ func (o *ctpOptions) check(changed func(string) bool, topics, loads []string) er
 		}
 		o.Transform = transform
 	}
+	if err := o.checkExec(changed); err != nil {
+		return err
+	}
 	return o.checkSandbox(changed, topics, loads)
+}
+
+// How the partition of a record is chosen.
+const (
+	partitionHash = "hash"
+	partitionKeep = "keep"
+)
+
+// checkPace checks how fast and how long to run, and what becomes of records that
+// fail.
+func (o *ctpOptions) checkPace(changed func(string) bool) error {
+	switch {
+	case o.Preflight && o.Sandbox:
+		return usagef("--preflight looks at a cluster, and --sandbox starts one")
+	case o.Follow && (o.UntilEmpty || o.MaxRecords > 0):
+		return usagef("--follow excludes --until-empty and --max-records: it goes on for ever")
+	case o.Partition != partitionHash && o.Partition != partitionKeep:
+		return usagef("--partition %q: want hash or keep", o.Partition)
+	case changed("rate") && !(o.Rate > 0 && o.Rate <= maxRate):
+		return usagef("--rate %g: want more than 0, up to %d", o.Rate, maxRate)
+	case changed("stall-timeout") && o.StallTimeout < minStallTimeout:
+		return usagef("--stall-timeout %s: want at least %s", o.StallTimeout, minStallTimeout)
+	case changed("abort-every") && o.AbortEvery < 2:
+		return usagef("--abort-every %d: want at least 2, or nothing is ever committed", o.AbortEvery)
+	case changed("max-attempts") && o.MaxAttempts < 1:
+		return usagef("--max-attempts %d: want at least 1", o.MaxAttempts)
+	case o.DeadLetterTopic != "" && o.DeadLetterTopic == o.From:
+		return usagef("--dlq and --from are both %q: dead letters would be consumed again for ever", o.From)
+	case o.DeadLetterTopic != "" && o.OnError != ctp.Reject:
+		return usagef("--dlq is for records that are rejected, and --on-error is %s", o.OnError)
+	}
+	o.KeepPartition = o.Partition == partitionKeep
+	return nil
+}
+
+const (
+	maxRate         = 1_000_000_000
+	minStallTimeout = time.Second
+)
+
+// checkExec splits the command of --exec into words, as a shell does, and runs no
+// shell: nothing in it is expanded.
+func (o *ctpOptions) checkExec(changed func(string) bool) error {
+	if !changed("exec") {
+		if changed("exec-timeout") {
+			return usagef("--exec-timeout is for --exec, and --exec is not given")
+		}
+		return nil
+	}
+	p := shellwords.NewParser()
+	words, err := p.Parse(o.Program)
+	switch {
+	case o.JQ != "":
+		return usagef("--exec and --jq exclude each other")
+	case err != nil:
+		return usagef("--exec %q: %s", o.Program, err)
+	case p.Position >= 0:
+		return hintf(usagef("--exec %q: %q is for a shell, and none is involved", o.Program, o.Program[p.Position:]),
+			"put it into a script, or run one yourself: --exec \"sh -c '...'\"")
+	case len(words) == 0 || words[0] == "":
+		return usagef("--exec: no command is given")
+	case o.ExecTimeout <= 0:
+		return usagef("--exec-timeout %s: want a positive duration", o.ExecTimeout)
+	}
+	o.Exec = &ctp.Exec{Command: words, Timeout: o.ExecTimeout}
+	return nil
+}
+
+func (o *ctpOptions) checkHold(changed func(string) bool) error {
+	const flag = "hold-before-commit"
+	switch limit := ctp.HoldLimit(o.TxnTimeout); {
+	case !changed(flag):
+		return nil
+	case o.HoldBeforeCommit <= 0:
+		return usagef("--%s %s: want a positive duration", flag, o.HoldBeforeCommit)
+	case o.Guarantee != ctp.ExactlyOnce:
+		return usagef("--%s holds what is staged, and --guarantee %s stages nothing", flag, o.Guarantee)
+	case o.HoldBeforeCommit >= limit:
+		return hintf(usagef("--%s %s: want less than %s, after which a transaction with --txn-timeout %s is not committed", flag, o.HoldBeforeCommit, limit, o.TxnTimeout),
+			"choose a longer --txn-timeout")
+	}
+	return nil
 }
 
 // isOffsetReset holds for the values of share.auto.offset.reset. A broker may
@@ -200,6 +323,31 @@ func (o *ctpOptions) connect(ctx context.Context, d *Deps) (*cluster.Client, err
 	return d.connect(ctx, o.connection)
 }
 
+func runCtpPreflight(ctx context.Context, d *Deps, opts ctpOptions) ([]ctp.Check, error) {
+	cl, err := d.connect(ctx, opts.connection)
+	if err != nil {
+		return nil, err
+	}
+	defer cl.Close()
+	checks, err := ctp.Preflight(ctx, cl, opts.Options)
+	return checks, ctpError(err, &opts)
+}
+
+func ctpPreflightView(checks []ctp.Check) output.View {
+	if checks == nil {
+		return output.View{}
+	}
+	t := output.NewTable("CHECK", "STATE", "FOUND")
+	for _, c := range checks {
+		state := output.Good("ok")
+		if !c.OK {
+			state = output.Bad("failed")
+		}
+		t.Row(output.Key(c.Name), state, c.Detail)
+	}
+	return output.View{Kind: "ctp.preflight", Version: 1, Items: checks, Table: t}
+}
+
 func runCtp(ctx context.Context, d *Deps, opts ctpOptions) (res *ctp.Result, err error) {
 	if opts.Sandbox {
 		var sb *runningSandbox
@@ -216,6 +364,16 @@ func runCtp(ctx context.Context, d *Deps, opts ctpOptions) (res *ctp.Result, err
 	}
 	defer cl.Close()
 	opts.Warn = func(err error) { d.Warn(err.Error()) }
+	opts.Holding = func(h ctp.Hold) {
+		d.Notice(fmt.Sprintf("holding transaction %q (producer %d, epoch %d) until %s; %d records are staged in it",
+			h.TransactionalID, h.ProducerID, h.ProducerEpoch, h.Until.UTC().Format(time.RFC3339), h.Records))
+	}
+	if opts.Exec != nil {
+		opts.Exec.Env = withoutSecrets(d.Environ())
+		stderr := &lineWriter{line: func(s string) { d.Notice("exec: " + s) }}
+		defer stderr.Flush()
+		opts.Exec.Stderr = stderr
+	}
 	opts.Counts = new(ctp.Counts)
 	stop := d.showCtpProgress(ctx, &opts)
 	res, err = ctp.Run(ctx, cl, opts.Options)
@@ -286,6 +444,7 @@ type ctpResult struct {
 	Produced        int64           `json:"produced"`
 	Acknowledged    int64           `json:"acknowledged"`
 	Rejected        int64           `json:"rejected"`
+	DeadLetters     int64           `json:"dead_letters"` // of the produced ones
 	Released        int64           `json:"released"`
 	Transactions    ctpTransactions `json:"transactions"`
 	Seconds         float64         `json:"seconds"`
@@ -311,7 +470,7 @@ func ctpView(r *ctp.Result) output.View {
 			From: r.From, To: r.To, GroupID: r.GroupID, TransactionalID: r.TransactionalID,
 			Guarantee: string(r.Guarantee), Dialect: known(r.Dialect), Unconfirmed: r.Unconfirmed,
 			Consumed: r.Consumed, Produced: r.Produced, Acknowledged: r.Acknowledged,
-			Rejected: r.Rejected, Released: r.Released,
+			Rejected: r.Rejected, DeadLetters: r.DeadLetters, Released: r.Released,
 			Transactions: ctpTransactions{r.Committed, r.Aborted, r.Unknown},
 			Seconds:      seconds,
 		},

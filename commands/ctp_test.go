@@ -36,6 +36,21 @@ func TestCtpRefuses(t *testing.T) {
 		{"--from a", "--from and --to are needed"},
 		{"--from a --to a", `--from and --to are both "a"`},
 		{"--from a --to b/c", `--to "b/c": a name has 1 to 249`},
+		{"--from a --to b --exec cat --jq .", "--exec and --jq exclude each other"},
+		{"--from a --to b --exec=", "--exec: no command is given"},
+		{"--from a --to b --exec-timeout 1s", "--exec-timeout is for --exec"},
+		{"--from a --to b --exec cat --exec-timeout 0s", "--exec-timeout 0s: want a positive duration"},
+		{"--from a --to b --dlq a", `--dlq and --from are both "a"`},
+		{"--from a --to b --dlq c --on-error release", "--dlq is for records that are rejected, and --on-error is release"},
+		{"--from a --to b --dlq=", `--dlq "": a name has 1 to 249`},
+		{"--from a --to b --follow --until-empty", "--follow excludes --until-empty"},
+		{"--from a --to b --partition random", `--partition "random": want hash or keep`},
+		{"--from a --to b --rate 0", "--rate 0: want more than 0"},
+		{"--from a --to b --rate NaN", "--rate NaN: want more than 0"},
+		{"--from a --to b --stall-timeout 1ms", "--stall-timeout 1ms: want at least 1s"},
+		{"--from a --to b --abort-every 1", "--abort-every 1: want at least 2"},
+		{"--from a --to b --max-attempts 0", "--max-attempts 0: want at least 1"},
+		{"--from a --to b --preflight --sandbox", "--preflight looks at a cluster"},
 		{"--from a --to ..", `--to "..": a name has 1 to 249`},
 		{"--from __share_group_state --to b", `--from "__share_group_state": topic __share_group_state is internal`},
 		{"--from a --to __consumer_offsets", "is internal to Kafka"},
@@ -46,6 +61,10 @@ func TestCtpRefuses(t *testing.T) {
 		{"--from a --to b --workers 0", "--workers 0: want 1 to 64"},
 		{"--from a --to b --workers 65", "--workers 65: want 1 to 64"},
 		{"--from a --to b --txn-timeout 999ms", "--txn-timeout 999ms: want at least 1s"},
+		{"--from a --to b --hold-before-commit 0s", "--hold-before-commit 0s: want a positive duration"},
+		{"--from a --to b --hold-before-commit 48s", "--hold-before-commit 48s: want less than 48s"},
+		{"--from a --to b --hold-before-commit 9s --txn-timeout 10s", "want less than 8s, after which a transaction with --txn-timeout 10s is not committed"},
+		{"--from a --to b --hold-before-commit 9s --guarantee at-least-once", "at-least-once stages nothing"},
 		{"--from a --to b --on-error skip", `--on-error "skip": want fail, release or reject`},
 		{"--from a --to b --guarantee at-most-once", "want exactly-once or at-least-once"},
 		{"--from a --to b --isolation-level committed", "want read_committed or read_uncommitted"},
@@ -104,5 +123,49 @@ func TestCtpViewSeconds(t *testing.T) {
 	v := ctpView(&ctp.Result{Elapsed: 1691 * time.Millisecond})
 	if got := v.Data.(*ctpResult).Seconds; got != 1.691 {
 		t.Errorf("1691 ms are %v seconds", got)
+	}
+}
+
+// The command of --exec is split into words and given to no shell.
+func TestCtpExecWords(t *testing.T) {
+	for _, c := range []struct {
+		exec string
+		want []string
+	}{
+		{"cat", []string{"cat"}},
+		{` jq  -c --unbuffered '.value |= "x y"' `, []string{"jq", "-c", "--unbuffered", `.value |= "x y"`}},
+		{`a "$HOME" 'b c'`, []string{"a", "$HOME", "b c"}},
+	} {
+		o, err := parsedCtp(t, "--from", "a", "--to", "b", "--exec", c.exec)
+		if err != nil || !slices.Equal(o.Exec.Command, c.want) || o.Exec.Timeout != ctp.DefaultExecTimeout {
+			t.Errorf("--exec %q = %+v, %v; want %q", c.exec, o.Exec, err, c.want)
+		}
+	}
+	for _, bad := range []string{"a | b", "a > b", "a; b", "a && b", "'a"} {
+		if o, err := parsedCtp(t, "--from", "a", "--to", "b", "--exec", bad); err == nil {
+			t.Errorf("--exec %q = %q, want an error", bad, o.Exec.Command)
+		}
+	}
+}
+
+// A dead-letter topic says what becomes of records that fail.
+func TestCtpDeadLettersReject(t *testing.T) {
+	if o, err := parsedCtp(t, "--from", "a", "--to", "b", "--dlq", "c"); err != nil || o.OnError != ctp.Reject {
+		t.Errorf("--dlq c: %+v, %v", o.OnError, err)
+	}
+}
+
+func TestLineWriter(t *testing.T) {
+	var got []string
+	w := &lineWriter{line: func(s string) { got = append(got, s) }}
+	for _, s := range []string{"a", "b\r\nc\n", "", "d", strings.Repeat("x", maxLine)} {
+		if n, err := w.Write([]byte(s)); n != len(s) || err != nil {
+			t.Fatalf("Write = %d, %v", n, err)
+		}
+	}
+	_, _ = w.Write([]byte("end"))
+	w.Flush()
+	if want := []string{"ab", "c", "d" + strings.Repeat("x", maxLine), "end"}; !slices.Equal(got, want) {
+		t.Errorf("lines %q", got)
 	}
 }

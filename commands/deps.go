@@ -23,9 +23,13 @@ type Deps struct {
 	StdoutTTY bool
 	StderrTTY bool
 	Width     int // columns of the terminal behind Out, 0 if unknown
+	// Size returns the size of the terminal behind Out as it is now, 0 for what is
+	// not known. nil knows nothing but Width.
+	Size func() (width, height int)
 
-	Getenv func(string) string
-	Now    func() time.Time
+	Getenv  func(string) string
+	Environ func() []string // "KEY=value" each; for programs that are started
+	Now     func() time.Time
 
 	// Notify returns a context that is cancelled, with a *SignalError as its
 	// cause, when the process is asked to stop. nil never is. Main calls it for
@@ -53,17 +57,23 @@ func (e *SignalError) Error() string { return e.Signal.String() }
 
 // System returns the dependencies of a real process.
 func System() Deps {
-	width, _, err := term.GetSize(int(os.Stdout.Fd()))
-	if err != nil {
-		width = 0
+	size := func() (width, height int) {
+		width, height, err := term.GetSize(int(os.Stdout.Fd()))
+		if err != nil {
+			return 0, 0
+		}
+		return width, height
 	}
+	width, _ := size()
 	return Deps{
 		In: os.Stdin, Out: os.Stdout, ErrOut: os.Stderr,
 		StdinTTY:  term.IsTerminal(int(os.Stdin.Fd())),
 		StdoutTTY: term.IsTerminal(int(os.Stdout.Fd())),
 		StderrTTY: term.IsTerminal(int(os.Stderr.Fd())),
 		Width:     width,
+		Size:      size,
 		Getenv:    os.Getenv,
+		Environ:   os.Environ,
 		Now:       time.Now,
 		Notify:    notify,
 		ConfigDir: os.UserConfigDir,

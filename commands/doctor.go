@@ -78,8 +78,8 @@ func doctorView(r *doctor.Report) output.View {
 		if f.Subject != "" && f.Check != "cluster" {
 			check += " " + f.Subject
 		}
-		t.Row(output.Key(check), stateCell(f.State), f.Detail)
-		wide.Row(output.Key(check), stateCell(f.State), f.Detail, orNA(known(f.Advice)))
+		t.Row(output.Key(check), findingStateCell(f.State), f.Detail)
+		wide.Row(output.Key(check), findingStateCell(f.State), f.Detail, orNA(known(f.Advice)))
 		if f.Advice != "" {
 			// On a line of its own no terminal is too narrow for it.
 			fmt.Fprintf(&advice, "\n%s: %s", check, f.Advice)
@@ -91,7 +91,7 @@ func doctorView(r *doctor.Report) output.View {
 	}
 }
 
-func stateCell(s doctor.State) any {
+func findingStateCell(s doctor.State) any {
 	switch s {
 	case doctor.OK:
 		return output.Good(string(s))

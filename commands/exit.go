@@ -15,6 +15,7 @@ import (
 	"github.com/kshare/kshare/cluster/auth"
 	"github.com/kshare/kshare/ctp"
 	"github.com/kshare/kshare/feature"
+	"github.com/kshare/kshare/inspect"
 	"github.com/kshare/kshare/internal/config"
 	"github.com/kshare/kshare/output"
 	"github.com/kshare/kshare/sandbox"
@@ -106,9 +107,10 @@ func exitRules() []exitRule {
 			kerr.TopicAuthorizationFailed, kerr.TransactionalIDAuthorizationFailed,
 			kerr.DelegationTokenAuthDisabled, kerr.SecurityDisabled,
 		)), "check the credentials, and the ACLs of this principal"},
-		{exitRefused, isA[*feature.RefusedError](), ""},
+		{exitRefused, anyOf(isA[*feature.RefusedError](), isA[*pendingCheckError](), isA[*ctp.RefusedError](),
+			isA[*inspect.AlertError](), isA[*inspect.UndecidedError]()), ""},
 		{exitUnsupported, anyOf(isA[*cluster.UnsupportedError](), isAny(kerr.UnsupportedVersion)), ""},
-		{exitDeadline, anyOf(isA[*cluster.DialError](), isA[*feature.NotConfirmedError](), isDeadline), ""},
+		{exitDeadline, anyOf(isA[*cluster.DialError](), isA[*feature.NotConfirmedError](), isA[*ctp.StalledError](), isDeadline), ""},
 	}
 }
 

@@ -61,6 +61,7 @@ func TestClassify(t *testing.T) {
 		{"data directory in use", sandboxError(wrap(&sandbox.InUseError{})), 1, "another --data-dir"},
 		{"data directory not ours", sandboxError(wrap(os.ErrPermission)), 1, "may write to"},
 		{"port in use", sandboxError(wrap(&sandbox.PortError{})), 1, "another --port"},
+		{"--check", wrap(&pendingCheckError{"x"}), 6, ""},
 		{"usage", wrap(usagef("x")), 64, ""},
 		{"usage with hint", hintf(usagef("x"), "read %s", "this"), 64, "read this"},
 		{"SIGINT", &SignalError{os.Interrupt}, 130, ""},

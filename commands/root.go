@@ -74,6 +74,7 @@ the kind "error".`,
 	root.SetHelpCommand(newHelpCmd(root))
 	root.AddCommand(
 		newFeatureCmd(d),
+		newInspectCmd(d),
 		newCtpCmd(d, runCtp),
 		newConfigCmd(d),
 		newDoctorCmd(d, runDoctor),
@@ -81,8 +82,7 @@ the kind "error".`,
 		newDemoCmd(d, runDemo),
 		newCompletionCmd(d, runCompletion),
 		newVersionCmd(d, runVersion),
-		newExitCodesTopic(),
-		newSettingsTopic(),
+		newExitCodesTopic(), newExecTopic(), newSettingsTopic(),
 	)
 	t.finish(root)
 	return t

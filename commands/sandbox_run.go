@@ -147,7 +147,7 @@ level of share.version.`,
 	fs.IntVar(&opts.ShareVersion, "share-version", -1, "finalized `level` of share.version, -1 for that of the profile")
 	fs.StringVar(&opts.PendingState, "pending-state", pendingPersisted, "`where` staged acknowledgements are kept: persisted, or memory as in the voted text")
 	fs.StringVar(&opts.DataDir, "data-dir", "", "keep data in `directory` (default in memory)")
-	fs.StringVar(&opts.Control, "control", "", "serve /healthz and /state over HTTP on a loopback `address`")
+	fs.StringVar(&opts.Control, "control", "", "serve /healthz, /state and /metrics over HTTP on a loopback `address`")
 	fs.BoolVar(&opts.AnyAddress, "any-address", false, "listen on all addresses instead of loopback")
 	fs.StringVar(&opts.AdvertisedHost, "advertised-host", "", "with --any-address: the `host` that clients are told (default the name of this machine)")
 	return cmd

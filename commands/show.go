@@ -61,6 +61,14 @@ func (d *Deps) width() int {
 	return d.Width
 }
 
+// size is the size of the terminal now; 0 for what is not known.
+func (d *Deps) size() (width, height int) {
+	if d.Size == nil {
+		return d.width(), 0
+	}
+	return d.Size()
+}
+
 // Warn prints something that a person should look at, on stderr.
 func (d *Deps) Warn(msg string) {
 	if d.flags.Output == output.FormatJSON {

@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"net"
+	"os"
 	"strconv"
 	"strings"
 	"sync"
@@ -18,7 +19,12 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 )
 
-func TestMain(m *testing.M) { kafkatest.Main(m) }
+func TestMain(m *testing.M) {
+	if mode := os.Getenv(programEnv); mode != "" {
+		os.Exit(program(mode)) //nolint:forbidigo // it is a process of its own
+	}
+	kafkatest.Main(m)
+}
 
 // requestCounter counts the requests that go out on the connections it dials,
 // by api key.

@@ -63,9 +63,44 @@ type Options struct {
 	// before it is joined: "read_committed" or "read_uncommitted".
 	IsolationLevel string
 
+	// HoldBeforeCommit holds each transaction open for so long when its records
+	// are staged, before it is committed: to rehearse what is done about records
+	// that hang. It has to be shorter than [HoldLimit] of TxnTimeout, and needs
+	// ExactlyOnce, which alone stages. 0 does not hold.
+	HoldBeforeCommit time.Duration
+	// Holding is told of each transaction that is held. nil drops that. It may be
+	// called from several goroutines.
+	Holding func(Hold)
+
 	Guarantee Guarantee // "" is ExactlyOnce
 	Transform Transform // nil copies each record as it is
-	OnError   OnError   // "" is Fail
+	Exec      *Exec     // a program that transforms; nil is none; not with Transform
+	OnError   OnError   // "" is Fail, or Reject with a DeadLetterTopic
+
+	// MaxAttempts is how often a record may kill the program, or take longer than
+	// it or its transaction may, before OnError decides about it; 0 is one less
+	// than the group's delivery count limit.
+	MaxAttempts int
+	// DeadLetterTopic, when not "", gets a copy of each record that OnError
+	// rejects, in the transaction that rejects it, with headers that say where it
+	// comes from and why (those of Kafka's dead-letter queue, KIP-1191).
+	DeadLetterTopic string
+
+	// Rate is the most source records a second, over all workers; 0 is no limit.
+	Rate float64
+	// StallTimeout ends the run with *StalledError when nothing was committed for
+	// so long although the group has records left; 0 is never.
+	StallTimeout time.Duration
+	// KeepPartition produces each record to the partition of the destination that
+	// has the number of its source partition. Otherwise the key decides, as in
+	// Kafka's own producer.
+	KeepPartition bool
+	// RequireReadCommitted refuses with *RefusedError to read a group that sees
+	// uncommitted records.
+	RequireReadCommitted bool
+	// AbortEvery aborts every so many transactions when they could be committed,
+	// to rehearse it; at least 2; 0 is none.
+	AbortEvery int
 
 	// Warn is told of conditions that do not end the run. nil drops them. It
 	// may be called from several goroutines.
@@ -117,6 +152,28 @@ func (o *Options) setDefaults() error {
 	default:
 		return &OptionError{"--guarantee", fmt.Sprintf("is %q, has to be %s or %s", o.Guarantee, ExactlyOnce, AtLeastOnce)}
 	}
+	switch {
+	case o.Transform != nil && o.Exec != nil:
+		return &OptionError{"--exec", "there is another transform"}
+	case o.Exec != nil && len(o.Exec.Command) == 0:
+		return &OptionError{"--exec", "no program is given"}
+	case o.Exec != nil && o.Exec.Timeout < 0:
+		return &OptionError{"--exec-timeout", fmt.Sprintf("is %s, has to be more than 0", o.Exec.Timeout)}
+	case o.MaxAttempts < 0:
+		return &OptionError{"--max-attempts", fmt.Sprintf("is %d, has to be at least 1", o.MaxAttempts)}
+	case o.Rate < 0:
+		return &OptionError{"--rate", fmt.Sprintf("is %g, has to be more than 0", o.Rate)}
+	case o.StallTimeout < 0:
+		return &OptionError{"--stall-timeout", fmt.Sprintf("is %s, has to be more than 0", o.StallTimeout)}
+	case o.AbortEvery < 0 || o.AbortEvery == 1:
+		return &OptionError{"--abort-every", fmt.Sprintf("is %d, has to be at least 2: otherwise nothing is ever committed", o.AbortEvery)}
+	case o.DeadLetterTopic != "" && o.DeadLetterTopic == o.From:
+		return &OptionError{"--dlq", fmt.Sprintf("is the source topic %q as well: dead letters would be consumed again for ever", o.From)}
+	case o.DeadLetterTopic != "" && o.OnError != "" && o.OnError != Reject:
+		return &OptionError{"--dlq", fmt.Sprintf("goes with records that are rejected, and --on-error is %s", o.OnError)}
+	case o.DeadLetterTopic != "":
+		o.OnError = Reject
+	}
 	switch o.OnError {
 	case "":
 		o.OnError = Fail
@@ -139,14 +196,35 @@ func (o *Options) setDefaults() error {
 	if o.TxnTimeout == 0 {
 		o.TxnTimeout = txn.DefaultTimeout
 	}
+	if err := o.checkHold(); err != nil {
+		return err
+	}
 	if o.Warn == nil {
 		o.Warn = func(error) {}
+	}
+	if o.Holding == nil {
+		o.Holding = func(Hold) {}
 	}
 	if o.Counts == nil {
 		o.Counts = new(Counts)
 	}
 	if o.Now == nil {
 		o.Now = time.Now
+	}
+	return nil
+}
+
+func (o *Options) checkHold() error {
+	const option = "--hold-before-commit"
+	switch limit := HoldLimit(o.TxnTimeout); {
+	case o.HoldBeforeCommit < 0:
+		return &OptionError{option, fmt.Sprintf("is %s, has to be positive", o.HoldBeforeCommit)}
+	case o.HoldBeforeCommit == 0:
+		return nil
+	case o.Guarantee != ExactlyOnce:
+		return &OptionError{option, fmt.Sprintf("holds what is staged, and %s stages nothing", o.Guarantee)}
+	case o.HoldBeforeCommit >= limit:
+		return &OptionError{option, fmt.Sprintf("is %s, has to be below %s: a transaction with a timeout of %s is not committed after that", o.HoldBeforeCommit, limit, o.TxnTimeout)}
 	}
 	return nil
 }
@@ -159,6 +237,7 @@ type Counts struct {
 	Produced     atomic.Int64 // records produced in committed transactions
 	Acknowledged atomic.Int64 // source records accepted
 	Rejected     atomic.Int64 // source records rejected
+	DeadLetters  atomic.Int64 // of the produced ones, those for the dead-letter topic
 	Released     atomic.Int64 // source records given back, after an abort or by OnError
 	Committed    atomic.Int64 // transactions
 	Aborted      atomic.Int64 // transactions
@@ -179,6 +258,7 @@ type Result struct {
 	Produced     int64 // records produced in committed transactions
 	Acknowledged int64 // source records accepted
 	Rejected     int64 // source records rejected
+	DeadLetters  int64 // of the produced ones, those for the dead-letter topic
 	Released     int64 // source records given back, after an abort or by OnError
 	Committed    int64 // transactions
 	Aborted      int64 // transactions
@@ -192,7 +272,7 @@ func (o *Options) result(dialect string, elapsed time.Duration) *Result {
 	return &Result{
 		From: o.From, To: o.To, GroupID: o.GroupID, TransactionalID: o.TransactionalID, Guarantee: o.Guarantee, Dialect: dialect,
 		Consumed: c.Consumed.Load(), Produced: c.Produced.Load(), Acknowledged: c.Acknowledged.Load(),
-		Rejected: c.Rejected.Load(), Released: c.Released.Load(),
+		Rejected: c.Rejected.Load(), DeadLetters: c.DeadLetters.Load(), Released: c.Released.Load(),
 		Committed: c.Committed.Load(), Aborted: c.Aborted.Load(), Unknown: c.Unknown.Load(), Unconfirmed: c.Unconfirmed.Load(),
 		Elapsed: elapsed,
 	}

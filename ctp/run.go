@@ -14,6 +14,7 @@ import (
 	"github.com/kshare/kshare/wire"
 	"github.com/twmb/franz-go/pkg/kmsg"
 	"golang.org/x/sync/errgroup"
+	"golang.org/x/time/rate"
 )
 
 // Run consumes, transforms, produces and acknowledges until the context ends,
@@ -38,7 +39,16 @@ func Run(ctx context.Context, cl *cluster.Client, opts Options) (*Result, error)
 		return nil, err
 	}
 	start := opts.Now()
-	r := &run{opts: opts, cl: cl, dialect: dialect, left: opts.MaxRecords, limits: readLimits(ctx, cl, opts.GroupID), maxRecord: maxMessageBytes(ctx, cl, opts.To)}
+	r := &run{opts: opts, cl: cl, dialect: dialect, left: opts.MaxRecords, given: make(chan struct{}), limits: readLimits(ctx, cl, opts.GroupID), maxRecord: maxMessageBytes(ctx, cl, opts.To)}
+	if opts.DeadLetterTopic != "" {
+		r.maxDead = maxMessageBytes(ctx, cl, opts.DeadLetterTopic)
+	}
+	if r.opts.MaxAttempts == 0 {
+		r.opts.MaxAttempts = max(1, int(r.limits.deliveries)-1)
+	}
+	if opts.Rate > 0 {
+		r.limiter = rate.NewLimiter(rate.Limit(opts.Rate), max(1, int(opts.Rate)))
+	}
 	err = r.work(ctx)
 	res := opts.result(dialect.Name, opts.Now().Sub(start))
 	if err == nil && res.Consumed == 0 && opts.UntilEmpty {
@@ -58,11 +68,21 @@ type run struct {
 	maxRecord int32
 	unknown   atomic.Pointer[txn.OutcomeUnknownError] // of any worker
 
-	mu   sync.Mutex
-	left int64 // source records that may still be taken, when MaxRecords is set
+	limiter *rate.Limiter // nil is no limit
+	// maxDead is maxRecord for the dead-letter topic.
+	maxDead int32
+
+	mu       sync.Mutex
+	left     int64         // source records that may still be taken, when MaxRecords is set
+	reserved int64         // that were taken and are not consumed yet
+	given    chan struct{} // closed when any of those are settled
 }
 
 func (r *run) work(ctx context.Context) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	stop := r.watch(ctx, cancel)
+	defer stop()
 	g, gctx := errgroup.WithContext(ctx)
 	for i := range r.opts.Workers {
 		g.Go(func() error {
@@ -80,52 +100,85 @@ func (r *run) work(ctx context.Context) error {
 	return err
 }
 
-// reserve takes up to n of the records that may still be consumed; 0 means that
-// the run is done.
-func (r *run) reserve(n int) int {
-	if r.opts.MaxRecords == 0 {
-		return n
-	}
+// finished reports whether all records are consumed that may be.
+func (r *run) finished() bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	n = int(min(int64(n), r.left))
-	r.left -= int64(n)
-	return n
+	return r.opts.MaxRecords > 0 && r.left == 0 && r.reserved == 0
 }
 
-// unreserve gives back what was reserved and not consumed.
-func (r *run) unreserve(n int) {
+// reserve takes up to n of the records that may still be consumed. Where others
+// have taken the last ones, it waits whether they give some back. 0 means that
+// the run is done.
+func (r *run) reserve(ctx context.Context, n int) (int, error) {
 	if r.opts.MaxRecords == 0 {
+		return n, nil
+	}
+	for {
+		r.mu.Lock()
+		n := int(min(int64(n), r.left))
+		done := n == 0 && r.reserved == 0
+		r.left -= int64(n)
+		r.reserved += int64(n)
+		given := r.given
+		r.mu.Unlock()
+		if n > 0 || done {
+			return n, nil
+		}
+		select {
+		case <-given:
+		case <-ctx.Done():
+			return 0, context.Cause(ctx)
+		}
+	}
+}
+
+// settle says what became of n reserved records: so many were consumed, and the
+// others are given back.
+func (r *run) settle(n, consumed int) {
+	if r.opts.MaxRecords == 0 || n == 0 {
 		return
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.left += int64(n)
+	r.reserved -= int64(n)
+	r.left += int64(n - consumed)
+	close(r.given)
+	r.given = make(chan struct{})
 }
 
 // preflight checks everything that can be checked before the group is joined,
 // in the order in which an operator would want to hear of it.
-func preflight(ctx context.Context, cl *cluster.Client, opts *Options) (wire.Dialect, error) {
-	var dialect wire.Dialect
-	if opts.Guarantee == ExactlyOnce {
-		var err error
-		if dialect, err = cl.RequireTxnShareAcknowledge(ctx); err != nil {
-			return wire.Dialect{}, err
+func preflight(ctx context.Context, cl *cluster.Client, opts *Options) (dialect wire.Dialect, err error) {
+	for _, step := range preflightSteps(cl, opts, &dialect) {
+		if _, err := step.do(ctx); err != nil {
+			return dialect, err
 		}
-	}
-	for _, name := range []string{opts.From, opts.To} {
-		topics, err := cl.Topics(ctx, name)
-		if err != nil {
-			return wire.Dialect{}, err
-		}
-		if topics[name].IsInternal {
-			return wire.Dialect{}, &OptionError{"--from, --to", fmt.Sprintf("topic %q is internal to Kafka", name)}
-		}
-	}
-	if err := checkTxnTimeout(ctx, cl, opts.TxnTimeout); err != nil {
-		return wire.Dialect{}, err
 	}
 	return dialect, nil
+}
+
+// checkTopics finds out whether the topics are there and fit together.
+func checkTopics(ctx context.Context, cl *cluster.Client, opts *Options) error {
+	names := []string{opts.From, opts.To}
+	if opts.DeadLetterTopic != "" {
+		names = append(names, opts.DeadLetterTopic)
+	}
+	counts := make(map[string]int)
+	for _, name := range names {
+		topics, err := cl.Topics(ctx, name)
+		if err != nil {
+			return err
+		}
+		if topics[name].IsInternal {
+			return &OptionError{"--from, --to, --dlq", fmt.Sprintf("topic %q is internal to Kafka", name)}
+		}
+		counts[name] = len(topics[name].Partitions)
+	}
+	if from, to := counts[opts.From], counts[opts.To]; opts.KeepPartition && from > to {
+		return &OptionError{"--partition", fmt.Sprintf("keep needs as many partitions in topic %q as in %q, and it has %d and not %d", opts.To, opts.From, to, from)}
+	}
+	return nil
 }
 
 const (
@@ -146,8 +199,8 @@ func configureGroup(ctx context.Context, cl *cluster.Client, opts *Options) erro
 			return err
 		}
 	}
-	if opts.IsolationLevel == "" {
-		checkIsolation(ctx, cl, opts)
+	if opts.IsolationLevel == "" || opts.RequireReadCommitted {
+		return checkIsolation(ctx, cl, opts)
 	}
 	return nil
 }
@@ -230,13 +283,38 @@ func maxMessageBytes(ctx context.Context, cl *cluster.Client, topic string) int3
 // open and aborted upstream transactions.
 var ErrReadUncommitted = errors.New("the share group reads uncommitted records")
 
+// RefusedError says that a run was not started because it would not have been
+// safe.
+type RefusedError struct {
+	Reason string
+	Advice string
+}
+
+// Error is the reason.
+func (e *RefusedError) Error() string { return e.Reason }
+
+// Hint says what makes it safe.
+func (e *RefusedError) Hint() string { return e.Advice }
+
 // checkIsolation warns of a group that sees records which their own producer
-// may still abort.
-func checkIsolation(ctx context.Context, cl *cluster.Client, opts *Options) {
+// may still abort, or refuses to read it. What may not be read is not taken for
+// read_committed.
+func checkIsolation(ctx context.Context, cl *cluster.Client, opts *Options) error {
 	value, ok, err := cl.ResourceConfig(ctx, kmsg.ConfigResourceTypeGroupConfig, opts.GroupID, isolationConfig)
-	if err != nil || ok && value == "read_committed" {
-		return
+	advice := fmt.Sprintf("run with --isolation-level read_committed, which sets %s of group %q", isolationConfig, opts.GroupID)
+	switch {
+	case err == nil && ok && value == "read_committed":
+		return nil
+	case opts.RequireReadCommitted && err != nil:
+		return &RefusedError{
+			Reason: fmt.Sprintf("share group %q may read uncommitted records: %s cannot be read: %v", opts.GroupID, isolationConfig, err),
+			Advice: "grant DESCRIBE_CONFIGS on the group to this principal",
+		}
+	case opts.RequireReadCommitted:
+		return &RefusedError{Reason: fmt.Sprintf("share group %q reads uncommitted records", opts.GroupID), Advice: advice}
+	case err != nil:
+		return nil
 	}
-	opts.Warn(fmt.Errorf("%w: if topic %q is written by transactions, run with --isolation-level read_committed, which sets %s of group %q",
-		ErrReadUncommitted, opts.From, isolationConfig, opts.GroupID))
+	opts.Warn(fmt.Errorf("%w: if topic %q is written by transactions, %s", ErrReadUncommitted, opts.From, advice))
+	return nil
 }

@@ -146,11 +146,17 @@ func plain(i int) []byte { return []byte(strconv.Itoa(i)) }
 // committed returns everything that a read_committed consumer finds in "out".
 func (e *env) committed() []*kgo.Record {
 	e.t.Helper()
+	return e.read("out")
+}
+
+// read returns everything that a read_committed consumer finds in a topic.
+func (e *env) read(topic string) []*kgo.Record {
+	e.t.Helper()
 	cl := e.client(
-		kgo.ConsumeTopics("out"), kgo.FetchIsolationLevel(kgo.ReadCommitted()), kgo.KeepControlRecords(),
+		kgo.ConsumeTopics(topic), kgo.FetchIsolationLevel(kgo.ReadCommitted()), kgo.KeepControlRecords(),
 		kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()),
 	)
-	ends := e.ends("out")
+	ends := e.ends(topic)
 	var out []*kgo.Record
 	next := make(map[int32]int64)
 	for {

@@ -71,11 +71,15 @@ type worker struct {
 	consumer *share.Consumer
 	session  *txn.Session
 
+	transformer transformer // nil copies
+	failed      *attempts
+
 	batch   int // most records of the next transaction; smaller when one was too slow
 	aborts  int // in a row
+	ends    int // transactions that could be committed, for the drill
 	noRenew atomic.Bool
 
-	unfinished *share.Batch // what the run ended with, nil for nothing
+	unfinished []*share.PartitionBatch // what the run ended with
 
 	// final is for what has to be done also when the run is told to stop. It
 	// ends cleanUpTimeout after that.
@@ -95,6 +99,7 @@ func (w *worker) run1(ctx context.Context) (err error) {
 		ProduceOnly: w.opts.Guarantee == AtLeastOnce,
 		ProducerOpts: []kgo.Opt{
 			kgo.DefaultProduceTopic(w.opts.To),
+			kgo.RecordPartitioner(w.partitioner()),
 			kgo.ProducerBatchMaxBytes(w.maxRecord),
 			kgo.MaxBufferedRecords(2 * max(w.opts.BatchRecords, 1)),
 			kgo.MaxBufferedBytes(max(maxBufferedBytes, int(w.maxRecord))),
@@ -102,6 +107,16 @@ func (w *worker) run1(ctx context.Context) (err error) {
 	})
 	if err != nil {
 		return err
+	}
+	w.failed = newAttempts(w.opts.MaxAttempts)
+	switch {
+	case w.opts.Exec != nil:
+		w.transformer = newExecTransformer(*w.opts.Exec, w.opts.MaxAttempts, w.limits.deliveries, w.failed)
+	case w.opts.Transform != nil:
+		w.transformer = funcTransformer{w.opts.Transform}
+	}
+	if w.transformer != nil {
+		defer w.transformer.close()
 	}
 	w.batch = w.opts.BatchRecords
 	w.noRenew.Store(!w.limits.renew)
@@ -111,7 +126,7 @@ func (w *worker) run1(ctx context.Context) (err error) {
 	w.consumer, err = share.NewConsumer(ctx, w.cl, share.Config{
 		GroupID: w.opts.GroupID, Topics: []string{w.opts.From},
 		MemberID:   share.NamedMemberID(w.opts.GroupID, w.id),
-		MaxRecords: int32(w.opts.BatchRecords), Warn: w.opts.Warn, Now: w.opts.Now,
+		MaxRecords: int32(w.mostRecords()), Warn: w.opts.Warn, Now: w.opts.Now,
 		Lost: func(lost error) { w.lost(ctx, cancel, lost) },
 	})
 	if err == nil {
@@ -191,10 +206,7 @@ var ErrLastDelivery = errors.New("records had their last delivery and were not c
 // warnOfLastDeliveries tells of records that a broker archives now: since
 // KAFKA-19972 a delivery counts also if the member leaves before it has looked.
 func (w *worker) warnOfLastDeliveries() {
-	held := w.consumer.Waiting().Partitions
-	if w.unfinished != nil {
-		held = append(held, w.unfinished.Partitions...)
-	}
+	held := append(w.consumer.Waiting().Partitions, w.unfinished...)
 	n := int64(0)
 	for _, p := range held {
 		for _, r := range p.Acquired {
@@ -211,46 +223,85 @@ func (w *worker) warnOfLastDeliveries() {
 
 func (w *worker) loop(ctx context.Context) error {
 	for {
-		budget := w.reserve(w.batch)
-		if budget == 0 {
-			return nil
-		}
-		b, err := w.poll(ctx, budget)
+		b, reserved, err := w.poll(ctx)
 		if b == nil {
-			w.unreserve(budget)
 			return err
 		}
-		w.unreserve(budget - b.Len())
-		consumed, err := w.process(ctx, b)
-		w.unreserve(b.Len() - consumed)
-		if err != nil {
+		w.settle(reserved-b.Len(), 0)
+		parts := w.failed.isolate(b)
+		for i, part := range parts {
+			n := part.Len()
+			consumed, err := w.process(ctx, part)
+			w.settle(n, consumed)
+			if err != nil {
+				for _, rest := range parts[i+1:] {
+					w.settle(rest.Len(), 0)
+					w.opts.Counts.Released.Add(int64(rest.Len()))
+					w.unfinished = append(w.unfinished, rest.Partitions...)
+				}
+				return err
+			}
+		}
+		if err := w.throttle(ctx, b.Len()); err != nil {
 			return err
 		}
 	}
 }
 
-// poll returns the next batch, and nil with a nil error when the run is done.
-func (w *worker) poll(ctx context.Context, n int) (*share.Batch, error) {
+// poll returns the next batch, and how many records were reserved for it; nil
+// with a nil error when the run is done. It reserves records once it can have
+// some, so as to keep none from the other workers.
+func (w *worker) poll(ctx context.Context) (b *share.Batch, reserved int, err error) {
 	for {
+		switch done, err := w.wait(ctx); {
+		case err != nil:
+			return nil, 0, err
+		case done:
+			return nil, 0, nil
+		}
+		if reserved, err = w.reserve(ctx, min(w.batch, w.mostRecords())); reserved == 0 {
+			return nil, 0, err
+		}
 		pctx, cancel := context.WithTimeout(ctx, idleCheck)
-		b, err := w.consumer.Poll(pctx, n)
+		b, err := w.consumer.Poll(pctx, reserved)
+		cancel()
+		if err == nil {
+			return b, reserved, nil
+		}
+		w.settle(reserved, 0) // what there was has been given up meanwhile
+		if ctx.Err() != nil {
+			return nil, 0, context.Cause(ctx)
+		}
+		if !errors.Is(err, context.DeadlineExceeded) {
+			return nil, 0, err
+		}
+	}
+}
+
+// wait waits until there is a batch, or until the run is done.
+func (w *worker) wait(ctx context.Context) (done bool, err error) {
+	for {
+		wctx, cancel := context.WithTimeout(ctx, idleCheck)
+		err := w.consumer.Wait(wctx)
 		cancel()
 		switch {
 		case err == nil:
-			return b, nil
+			return false, nil
 		case ctx.Err() != nil:
-			return nil, context.Cause(ctx)
+			return false, context.Cause(ctx)
 		case !errors.Is(err, context.DeadlineExceeded):
-			return nil, err
+			return false, err
+		case w.finished():
+			return true, nil
 		case !w.opts.UntilEmpty:
 			continue
 		}
 		empty, err := groupEmpty(ctx, w.cl, w.opts.GroupID, w.opts.From, w.idle())
 		if err != nil && ctx.Err() == nil && txn.IsFatal(err) {
-			return nil, err
+			return false, err
 		}
 		if empty {
-			return nil, nil
+			return true, nil
 		}
 	}
 }
@@ -288,25 +339,27 @@ func (w *worker) process(ctx context.Context, b *share.Batch) (int, error) {
 	}
 	aerr := w.abort(d)
 	_, refused := errors.AsType[*RecordError](err)
+	_, broken := errors.AsType[*ExecError](err)
 	switch {
 	case ctx.Err() != nil:
 		err = context.Cause(ctx)
-	case refused || txn.IsFatal(err):
+	case refused || broken || txn.IsFatal(err):
 	case aerr != nil:
 		err = aerr
 	case isPermanent(err):
 	default:
-		if serr := w.stuck(b, err); serr != nil {
+		blamed := w.blame(err)
+		if serr := w.stuck(b, err); serr != nil && !blamed && !errors.Is(err, ErrDrill) {
 			err = serr
 			break
 		}
 		w.giveBack(b, d)
-		return 0, w.retryLater(ctx, d, err)
+		return 0, w.retryLater(ctx, d, err, blamed)
 	}
 	// The run ends, and the end of the share sessions gives the records back. On
 	// Kafka 4.1 and 4.2 they lose no delivery then, as they would by a release.
 	w.opts.Counts.Released.Add(int64(b.Len()))
-	w.unfinished = b
+	w.unfinished = append(w.unfinished, b.Partitions...)
 	return 0, err
 }
 
@@ -342,14 +395,21 @@ func (w *worker) dropLate(ctx context.Context, b *share.Batch) error {
 	return w.stuck(late, cause)
 }
 
-// stuck returns a *StuckError when records of b have few deliveries left.
-func (w *worker) stuck(b *share.Batch, err error) error {
+// mostDeliveries is how often the record of b was delivered that was so most
+// often.
+func mostDeliveries(b *share.Batch) int16 {
 	n := int16(0)
 	for _, p := range b.Partitions {
 		for _, r := range p.Acquired {
 			n = max(n, r.DeliveryCount)
 		}
 	}
+	return n
+}
+
+// stuck returns a *StuckError when records of b have few deliveries left.
+func (w *worker) stuck(b *share.Batch, err error) error {
+	n := mostDeliveries(b)
 	if n < max(1, w.limits.deliveries-sparedDeliveries) {
 		return nil
 	}
@@ -365,7 +425,7 @@ func isPermanent(err error) bool {
 }
 
 // retryLater waits after an aborted batch, longer each time in a row.
-func (w *worker) retryLater(ctx context.Context, d *decisions, err error) error {
+func (w *worker) retryLater(ctx context.Context, d *decisions, err error, blamed bool) error {
 	w.opts.Warn(err)
 	w.aborts++
 	t := time.NewTimer(minRetryWait << min(w.aborts, maxRetryShift))
@@ -374,6 +434,9 @@ func (w *worker) retryLater(ctx context.Context, d *decisions, err error) error 
 	case <-t.C:
 	case <-ctx.Done():
 		return context.Cause(ctx)
+	}
+	if blamed || errors.Is(err, ErrDrill) {
+		return nil
 	}
 	if _, ok := errors.AsType[*txn.GuardError](err); ok {
 		// What was done in time, and half of it for good measure.
@@ -397,6 +460,7 @@ type decisions struct {
 	plain    share.Acknowledgements // outside, once the transaction is committed
 	accepted int64
 	rejected int64
+	dead     int64
 	released int64
 	produced int64
 	begun    bool // the transaction was begun
@@ -413,15 +477,25 @@ func (w *worker) transaction(ctx context.Context, b *share.Batch) (*decisions, e
 	}
 	d.begun = true
 	work := w.transformAndStage
-	if w.opts.Transform == nil && w.allFit(b) {
+	if w.transformer == nil && w.allFit(b) {
 		work = w.copyAndStage
 	}
 	if err := work(ctx, b, d); err != nil {
 		return d, err
 	}
+	if w.drill(b) {
+		return d, ErrDrill
+	}
+	guard := txn.Guard{LockDeadline: b.LockDeadline(), LockDuration: b.LockDuration()}
+	if w.opts.HoldBeforeCommit > 0 {
+		if err := w.hold(ctx, b, guard); err != nil {
+			return d, err
+		}
+		guard = txn.Guard{} // Commit adds the transaction's own deadline
+	}
 	cctx, cancel := context.WithTimeout(w.final, commitTimeout)
 	defer cancel()
-	return d, w.session.Commit(cctx, txn.Guard{LockDeadline: b.LockDeadline(), LockDuration: b.LockDuration()})
+	return d, w.session.Commit(cctx, guard)
 }
 
 // copyAndStage produces every record as it is. How each will be acknowledged is
@@ -438,7 +512,7 @@ func (w *worker) copyAndStage(ctx context.Context, b *share.Batch, d *decisions)
 	go func() { staged <- w.stage(ctx, b, d) }()
 	for _, p := range b.Partitions {
 		for _, r := range p.Records {
-			w.produce(ctx, r, d)
+			w.produce(ctx, r, r.Partition, d)
 		}
 	}
 	return <-staged
@@ -469,10 +543,36 @@ func (w *worker) stage(ctx context.Context, b *share.Batch, d *decisions) error 
 	return err
 }
 
-func (w *worker) produce(ctx context.Context, r *kgo.Record, d *decisions) {
-	r.Topic = w.opts.To
+// produce produces a record that comes from a partition of the source.
+func (w *worker) produce(ctx context.Context, r *kgo.Record, partition int32, d *decisions) {
+	r.Topic, r.Partition = w.opts.To, partition
 	w.session.Produce(ctx, r)
 	d.produced++
+}
+
+// partitioner leaves the partition of a record as it is set, or takes Kafka's own
+// way, by key, and otherwise the same partition for as long as a batch.
+func (w *worker) partitioner() kgo.Partitioner {
+	byKey := kgo.UniformBytesPartitioner(64<<10, true, true, nil) // kgo's default
+	if !w.opts.KeepPartition {
+		return byKey
+	}
+	return topicPartitioner{keep: w.opts.To, manual: kgo.ManualPartitioner(), other: byKey}
+}
+
+// topicPartitioner keeps the partition for one topic only: a dead-letter topic
+// need not have as many partitions.
+type topicPartitioner struct {
+	keep          string
+	manual, other kgo.Partitioner
+}
+
+// ForTopic implements kgo.Partitioner.
+func (p topicPartitioner) ForTopic(topic string) kgo.TopicPartitioner {
+	if topic == p.keep {
+		return p.manual.ForTopic(topic)
+	}
+	return p.other.ForTopic(topic)
 }
 
 // decideGaps acknowledges acquired offsets that have no record, in the
@@ -510,62 +610,6 @@ func (w *worker) begin(ctx context.Context, b *share.Batch) error {
 			return context.Cause(ctx)
 		}
 	}
-}
-
-// transform decides each record and produces what it becomes. Acknowledgements
-// are noted before a record is produced: the producer writes to it.
-func (w *worker) transform(ctx context.Context, b *share.Batch, d *decisions) error {
-	guard := w.transformGuard(b)
-	deadline, _ := guard.Deadline()
-	tctx, cancel := context.WithDeadline(ctx, deadline)
-	defer cancel()
-	for _, p := range b.Partitions {
-		for _, r := range p.Records {
-			offset := r.Offset
-			out, err := w.apply(tctx, r)
-			switch {
-			case err == nil:
-				d.staged.Add(p.TopicPartition, offset, wire.Accept)
-				d.accepted++
-			case ctx.Err() != nil:
-				return context.Cause(ctx)
-			case tctx.Err() != nil:
-				late := guard.Check(w.opts.Now().Add(1)) // the deadline itself is not late
-				return fmt.Errorf("transform record at offset %d of %s-%d: %w", offset, p.Topic, p.Partition, late)
-			case w.opts.OnError == Fail:
-				return &RecordError{Topic: p.Topic, Partition: p.Partition, Offset: offset, Err: err}
-			case w.opts.OnError == Reject:
-				d.staged.Add(p.TopicPartition, offset, wire.Reject)
-				d.rejected++
-			default:
-				d.plain.Add(p.TopicPartition, offset, wire.Release)
-				d.released++
-			}
-			for _, o := range out {
-				w.produce(ctx, o, d)
-			}
-		}
-		w.decideGaps(p, d)
-	}
-	return nil
-}
-
-// apply runs the transform on one record, and refuses what the destination does
-// not take: that is a matter of the record, as what cannot be transformed is.
-func (w *worker) apply(ctx context.Context, r *kgo.Record) ([]*kgo.Record, error) {
-	out := []*kgo.Record{r}
-	if w.opts.Transform != nil {
-		var err error
-		if out, err = w.opts.Transform(ctx, r); err != nil {
-			return nil, err
-		}
-	}
-	for _, o := range out {
-		if n := batchBytes(o); n > int64(w.maxRecord) {
-			return nil, fmt.Errorf("%w: it would have %d bytes, topic %q takes %d (max.message.bytes)", ErrTooLarge, n, w.opts.To, w.maxRecord)
-		}
-	}
-	return out, nil
 }
 
 func (w *worker) allFit(b *share.Batch) bool {
@@ -631,6 +675,7 @@ func (w *worker) committed(b *share.Batch, d *decisions) {
 	c.Consumed.Add(d.accepted + d.rejected)
 	c.Acknowledged.Add(d.accepted)
 	c.Rejected.Add(d.rejected)
+	c.DeadLetters.Add(d.dead)
 	c.Produced.Add(d.produced)
 	c.Released.Add(d.released)
 	c.Committed.Add(1)

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"flag"
 	"io"
+	"math"
 	"os"
 	"path/filepath"
 	"strings"
@@ -356,3 +357,39 @@ func FuzzText(f *testing.F) {
 		}
 	})
 }
+
+// Times and their pointers look the same, in tables and in CSV.
+func TestTimeCells(t *testing.T) {
+	at := time.Date(2026, 11, 29, 13, 0, 0, 5_000_000, time.FixedZone("", 3600))
+	var none *time.Time
+	for _, c := range []struct {
+		v          any
+		shown, raw string
+	}{
+		{at, "2026-11-29T12:00:00Z", "2026-11-29T12:00:00.005Z"},
+		{&at, "2026-11-29T12:00:00Z", "2026-11-29T12:00:00.005Z"},
+		{time.Time{}, "-", ""},
+		{none, "?", "?"},
+	} {
+		if got := CellOf(c.v); got.shown != c.shown || got.raw != c.raw {
+			t.Errorf("CellOf(%v) shows %q and holds %q, want %q and %q", c.v, got.shown, got.raw, c.shown, c.raw)
+		}
+	}
+}
+
+// Numbers are written as encoding/json writes them.
+func TestFloats(t *testing.T) {
+	for _, f := range []float64{0, 1, -1.5, 0.1, 1234567, 1e20, 1e21, 1e-6, 1e-7, math.MaxInt32, math.MaxFloat64, math.SmallestNonzeroFloat64} {
+		want, err := json.Marshal(f)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got, err := Line(f)
+		if err != nil || !sameNumber(got, string(want)) {
+			t.Errorf("%v is written as %s, %v, want %s", f, got, err, want)
+		}
+	}
+}
+
+// sameNumber allows for the zero in an exponent, which encoding/json cuts off.
+func sameNumber(a, b string) bool { return strings.Replace(a, "e-0", "e-", 1) == b }

@@ -103,6 +103,11 @@ func CellOf(v any) Cell {
 		}
 		u := v.UTC()
 		return Cell{shown: u.Format(time.RFC3339), raw: u.Format(time.RFC3339Nano), whole: true}
+	case *time.Time: // which has a String method that would come first
+		if v == nil {
+			return Unknown()
+		}
+		return CellOf(*v)
 	case time.Duration:
 		return Cell{shown: Duration(v), raw: v.String(), whole: true}
 	}

@@ -105,7 +105,7 @@ func encodeValue(v reflect.Value, name string) (node, error) {
 		if math.IsNaN(f) || math.IsInf(f, 0) {
 			return nil, fmt.Errorf("number %v has no JSON form", f)
 		}
-		return number(strconv.FormatFloat(f, 'g', -1, v.Type().Bits())), nil
+		return number(formatFloat(f, v.Type().Bits())), nil
 	case reflect.String:
 		return bytesNode([]byte(v.String())), nil
 	case reflect.Slice, reflect.Array:
@@ -117,6 +117,16 @@ func encodeValue(v reflect.Value, name string) (node, error) {
 	default:
 		return nil, fmt.Errorf("type %s has no JSON form", v.Type())
 	}
+}
+
+// formatFloat writes an exponent for very large and very small numbers only, as
+// encoding/json does: a million is 1000000.
+func formatFloat(f float64, bits int) string {
+	format := byte('f')
+	if a := math.Abs(f); a != 0 && (a < 1e-6 || a >= 1e21) {
+		format = 'e'
+	}
+	return strconv.FormatFloat(f, format, -1, bits)
 }
 
 func durationNode(d time.Duration, name string) node {

@@ -69,7 +69,19 @@ type View struct {
 	Table *Table // for table
 	Wide  *Table // for wide and csv; nil takes Table
 	Text  string // lines for people, after Table; without Table in its place, also in wide if there is no Wide
-	Empty string // sentence that the caller may show where Table has no rows
+	// Sections are what people see, in table and wide, in place of Table and
+	// Wide, where one table is not enough.
+	Sections []Section
+	Empty    string // sentence that the caller may show where Table has no rows
+}
+
+// Section is a part of a result for people: what is set of it, in this order. A
+// table without rows is left out, and a section of nothing else with it.
+type Section struct {
+	Table *Table
+	Wide  *Table // for wide; nil takes Table
+	Strip *Strip
+	Text  string
 }
 
 // IsZero reports whether there is nothing to write: the operation failed before
@@ -140,16 +152,50 @@ func (v View) wide() *Table {
 // writePeople writes the table, then the text. A table without rows is left out:
 // a heading over nothing says less than the sentence the caller shows instead.
 func writePeople(b *bytes.Buffer, v View, t *Table, o Options) error {
-	if t != nil && t.Len() > 0 {
+	if v.Sections != nil {
+		if err := writeSections(b, v.Sections, o); err != nil {
+			return err
+		}
+	} else if t.Len() > 0 {
 		if err := t.render(b, o); err != nil {
 			return err
 		}
 	}
-	if v.Text != "" {
-		b.WriteString(escapeLines(strings.TrimRight(v.Text, "\n")))
-		b.WriteByte('\n')
+	writeText(b, v.Text)
+	return nil
+}
+
+// writeSections writes sections with an empty line between them.
+func writeSections(b *bytes.Buffer, sections []Section, o Options) error {
+	for _, s := range sections {
+		t := s.Table
+		if o.Format == FormatWide && s.Wide != nil {
+			t = s.Wide
+		}
+		if t.Len() == 0 && s.Strip == nil && s.Text == "" {
+			continue
+		}
+		if b.Len() > 0 {
+			b.WriteByte('\n')
+		}
+		if t.Len() > 0 {
+			if err := t.render(b, o); err != nil {
+				return err
+			}
+		}
+		if s.Strip != nil {
+			s.Strip.render(b, o)
+		}
+		writeText(b, s.Text)
 	}
 	return nil
+}
+
+func writeText(b *bytes.Buffer, text string) {
+	if text != "" {
+		b.WriteString(escapeLines(strings.TrimRight(text, "\n")))
+		b.WriteByte('\n')
+	}
 }
 
 // envelope returns the document that JSON and YAML share.

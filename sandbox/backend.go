@@ -266,7 +266,7 @@ func (b *backend) groupConfig(group, name string) string {
 	gen := c.gen
 	c.mu.Unlock()
 	if !ok {
-		values = b.describeConfigs(kmsg.ConfigResourceTypeGroupConfig, group)
+		values = b.configValues(kmsg.ConfigResourceTypeGroupConfig, group)
 		c.mu.Lock()
 		if values != nil && c.gen == gen {
 			if c.groups == nil {
@@ -291,7 +291,7 @@ func (b *backend) brokerConfig(name string) string {
 	values, gen := c.broker, c.gen
 	c.mu.Unlock()
 	if values == nil {
-		values = b.describeConfigs(kmsg.ConfigResourceTypeBroker, "")
+		values = b.configValues(kmsg.ConfigResourceTypeBroker, "")
 		c.mu.Lock()
 		if values != nil && c.gen == gen {
 			c.broker = values
@@ -308,8 +308,24 @@ func (b *backend) brokerConfig(name string) string {
 // no context of its own: kfake answers it from memory.
 const configTimeout = 10 * time.Second
 
-// describeConfigs returns the values that are set; nil when they cannot be read.
-func (b *backend) describeConfigs(kind kmsg.ConfigResourceType, name string) map[string]string {
+// configValues returns the values that are set; nil when they cannot be read.
+func (b *backend) configValues(kind kmsg.ConfigResourceType, name string) map[string]string {
+	configs := b.describeConfigs(kind, name)
+	if configs == nil {
+		return nil
+	}
+	values := make(map[string]string, len(configs))
+	for _, c := range configs {
+		if c.Value != nil {
+			values[c.Name] = *c.Value
+		}
+	}
+	return values
+}
+
+// describeConfigs returns configs as kfake has them, by name; nil when they cannot
+// be read.
+func (b *backend) describeConfigs(kind kmsg.ConfigResourceType, name string) map[string]kmsg.DescribeConfigsResponseResourceConfig {
 	ctx, cancel := context.WithTimeout(context.Background(), configTimeout)
 	defer cancel()
 	req := kmsg.NewPtrDescribeConfigsRequest()
@@ -321,13 +337,11 @@ func (b *backend) describeConfigs(kind kmsg.ConfigResourceType, name string) map
 	if err != nil || len(resp.Resources) != 1 || resp.Resources[0].ErrorCode != 0 {
 		return nil
 	}
-	values := make(map[string]string, len(resp.Resources[0].Configs))
+	configs := make(map[string]kmsg.DescribeConfigsResponseResourceConfig, len(resp.Resources[0].Configs))
 	for _, c := range resp.Resources[0].Configs {
-		if c.Value != nil {
-			values[c.Name] = *c.Value
-		}
+		configs[c.Name] = c
 	}
-	return values
+	return configs
 }
 
 func (b *backend) authorized(c caller, op kmsg.ACLOperation, resource kmsg.ACLResourceType, name string) bool {

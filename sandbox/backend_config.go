@@ -147,4 +147,43 @@ func (e *extraConfigs) describe(group string, names []string) []kmsg.DescribeCon
 	return configs
 }
 
+// groupConfigsInForce completes the configs of a group that it has not set: Kafka
+// tells the value that is in force and which config of the broker gives it, kfake
+// tells none. What only kfake takes for a config of a group is left out unless it
+// is set.
+func groupConfigsInForce(configs []kmsg.DescribeConfigsResponseResourceConfig, broker map[string]kmsg.DescribeConfigsResponseResourceConfig, synonyms bool) []kmsg.DescribeConfigsResponseResourceConfig {
+	out := configs[:0]
+	for _, c := range configs {
+		if c.Value == nil {
+			of, ok := groupConfigDefault(c.Name, broker)
+			if !ok {
+				continue
+			}
+			c.Value, c.Source, c.ConfigType = of.Value, of.Source, of.ConfigType
+			if synonyms {
+				c.ConfigSynonyms = []kmsg.DescribeConfigsResponseResourceConfigConfigSynonym{{Name: of.Name, Value: of.Value, Source: of.Source}}
+			}
+		}
+		out = append(out, c)
+	}
+	return out
+}
+
+// groupConfigDefault returns what is in force where a group has not set a config.
+func groupConfigDefault(name string, broker map[string]kmsg.DescribeConfigsResponseResourceConfig) (kmsg.DescribeConfigsResponseResourceConfig, bool) {
+	c := kmsg.NewDescribeConfigsResponseResourceConfig()
+	c.Name, c.Source, c.ConfigType = name, kmsg.ConfigSourceDefaultConfig, kmsg.ConfigTypeString
+	switch name {
+	case "share.auto.offset.reset":
+		c.Value = kmsg.StringPtr("latest")
+	case "share.isolation.level":
+		c.Value = kmsg.StringPtr("read_uncommitted")
+	case "share.max.size", "share.max.share.sessions":
+		return c, false
+	default:
+		c = broker["group."+name]
+	}
+	return c, c.Value != nil
+}
+
 func sortedKeys[V any](m map[string]V) []string { return slices.Sorted(maps.Keys(m)) }

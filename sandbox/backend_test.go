@@ -5,7 +5,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -243,18 +245,37 @@ func TestConfigs(t *testing.T) {
 
 	adm := kadm.NewClient(newTestClient(t, s))
 	describe := kmsg.NewPtrDescribeConfigsRequest()
-	describe.Version = 4
+	describe.Version, describe.IncludeSynonyms = 4, true
 	rr := kmsg.NewDescribeConfigsRequestResource()
 	rr.ResourceType, rr.ResourceName = kmsg.ConfigResourceTypeGroupConfig, "g"
 	describe.Resources = append(describe.Resources, rr)
 	values := make(map[string]string)
 	for _, c := range askGateway[*kmsg.DescribeConfigsResponse](t, dialRaw(t, s, 0), describe).Resources[0].Configs {
-		if c.Value != nil {
-			values[c.Name] = *c.Value
+		if !strings.HasPrefix(c.Name, "share.") {
+			continue
+		}
+		if c.Value == nil {
+			t.Errorf("no value of %s", c.Name)
+			continue
+		}
+		values[c.Name] = *c.Value + " " + c.Source.String()
+		if len(c.ConfigSynonyms) > 0 {
+			values[c.Name] += " " + c.ConfigSynonyms[0].Name
 		}
 	}
-	if values["share.renew.acknowledge.enable"] != "false" || values["share.record.lock.duration.ms"] != "31000" {
-		t.Errorf("described as %v", values)
+	// All that is in force is told, and where it comes from, as Kafka does.
+	wantValues := map[string]string{
+		"share.auto.offset.reset":          "latest DEFAULT_CONFIG share.auto.offset.reset",
+		"share.delivery.count.limit":       "5 DEFAULT_CONFIG group.share.delivery.count.limit",
+		"share.heartbeat.interval.ms":      "5000 DEFAULT_CONFIG group.share.heartbeat.interval.ms",
+		"share.isolation.level":            "read_uncommitted DEFAULT_CONFIG share.isolation.level",
+		"share.partition.max.record.locks": "2000 DEFAULT_CONFIG group.share.partition.max.record.locks",
+		"share.record.lock.duration.ms":    "31000 GROUP_CONFIG",
+		"share.renew.acknowledge.enable":   "false GROUP_CONFIG",
+		"share.session.timeout.ms":         "45000 DEFAULT_CONFIG group.share.session.timeout.ms",
+	}
+	if !maps.Equal(values, wantValues) {
+		t.Errorf("described as %v, want %v", values, wantValues)
 	}
 	if _, err := adm.AlterBrokerConfigs(ctx, []kadm.AlterConfig{{Op: kadm.SetConfig, Name: "group.share.record.lock.duration.ms", Value: kadm.StringPtr("25000")}}); err != nil {
 		t.Fatal(err)

@@ -89,8 +89,10 @@ func fillList[T any](list *[]T) {
 func (s *Sandbox) ShareVersion() int16 { return s.gateway.features.level(wire.FeatureShareVersion) }
 
 // ControlHandler serves the control address: GET /healthz answers 200 while the
-// sandbox runs, GET /state answers a [State]. It refuses requests from
-// other machines, and those that a page from elsewhere made a browser send.
+// sandbox runs, GET /state answers a [State], GET /metrics what the JMX exporters
+// of all brokers would, in the text format of Prometheus with a label "broker",
+// and GET /metrics/0 what that of broker 0 would. It refuses requests from other
+// machines, and those that a page from elsewhere made a browser send.
 func (s *Sandbox) ControlHandler() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) {
@@ -112,6 +114,8 @@ func (s *Sandbox) ControlHandler() http.Handler {
 		enc.SetIndent("", "  ")
 		_ = enc.Encode(st)
 	})
+	mux.HandleFunc("GET /metrics", s.serveMetrics)
+	mux.HandleFunc("GET /metrics/{node}", s.serveMetrics)
 	return loopbackOnly(mux)
 }
 

@@ -53,6 +53,8 @@ type sharePlane interface {
 	logAppended(topic string, partition int32)
 	logMayHaveGrown()
 	snapshot() planeSnapshot
+	now() time.Time
+	metrics() map[int32][]mbean // by broker
 
 	// listGroups lists the share groups that a broker coordinates, -1 for all.
 	listGroups(broker int32) []groupListing

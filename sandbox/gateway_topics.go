@@ -161,9 +161,11 @@ func (c *gatewayConn) handleDescribeConfigs(r *request, req *kmsg.DescribeConfig
 	}
 	return c.exchange(r, req, r.frame, func(resp kmsg.Response) error {
 		described := resp.(*kmsg.DescribeConfigsResponse)
+		broker := c.g.kafka.describeConfigs(kmsg.ConfigResourceTypeBroker, "")
 		for i := range described.Resources {
 			rr := &described.Resources[i]
 			if rr.ResourceType == kmsg.ConfigResourceTypeGroupConfig && rr.ErrorCode == 0 {
+				rr.Configs = groupConfigsInForce(rr.Configs, broker, req.IncludeSynonyms)
 				rr.Configs = append(rr.Configs, c.g.kafka.configs.extra.describe(rr.ResourceName, names[rr.ResourceName])...)
 			}
 		}

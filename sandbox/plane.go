@@ -67,6 +67,7 @@ type plane struct {
 
 	sessions sessionCache
 	txns     txnTable
+	counted  planeMetrics
 
 	mu     sync.Mutex
 	closed bool
@@ -101,6 +102,9 @@ func newPlane(k kafka, co coordinator, cfg planeConfig) *plane {
 		logs:   make(map[logKey]map[*leaderPartition]struct{}),
 		waits:  make(map[*fetchWaiter]struct{}),
 	}
+	p.counted.now = cfg.now
+	p.co = measuredCoordinator{co, k, &p.counted}
+	p.state.coordinator = p.co
 	p.sessions.init()
 	p.txns.init()
 	p.ctx, p.cancel = context.WithCancel(context.Background())
@@ -109,7 +113,8 @@ func newPlane(k kafka, co coordinator, cfg planeConfig) *plane {
 
 // handle answers one request; an error means that the connection has to be
 // closed. It may block: ShareFetch waits for records.
-func (p *plane) handle(ctx context.Context, c caller, req kmsg.Request) (kmsg.Response, error) {
+func (p *plane) handle(ctx context.Context, c caller, req kmsg.Request) (resp kmsg.Response, err error) {
+	defer func(start time.Time) { p.measured(c, req, resp, start) }(p.cfg.now())
 	switch req := req.(type) {
 	case *kmsg.ShareGroupHeartbeatRequest:
 		return p.handleHeartbeat(ctx, c, req)

@@ -45,6 +45,7 @@ type leaderPartition struct {
 	waiters    map[*fetchWaiter]struct{}
 	timer      *time.Timer // fires when the first acquisition lock expires
 	timerAt    time.Time   // zero: not running
+	metrics    leaderMetrics
 }
 
 // compareStateKeys orders share-partitions; op locks are taken in this order.
@@ -105,7 +106,7 @@ func (p *plane) lead(ctx context.Context, key shareStateKey, topic string, broke
 		if lp != nil {
 			p.retire(lp)
 		}
-		fresh.code = p.load(fresh)
+		fresh.code = p.measuredLoad(fresh)
 		if fresh.code != 0 {
 			p.forget(fresh)
 		}
@@ -414,6 +415,7 @@ func (p *plane) recountPending(lp *leaderPartition) {
 		lp.pending += int(r.last - r.first + 1)
 	}
 	p.txns.setOwners(lp.key, pending)
+	p.settleLocks(lp, pending, p.cfg.now())
 }
 
 // Acquisition locks
@@ -445,7 +447,7 @@ func (p *plane) expireLocks(lp *leaderPartition, now time.Time) {
 	o := &operation{lp: lp, keep: true}
 	lp.mu.Lock()
 	lp.timerAt = time.Time{}
-	o.ch = lp.sp.expire(now, p.limits(lp.key.group))
+	o.ch = p.expire(lp, now)
 	lp.mu.Unlock()
 	p.persist([]*operation{o}, false)
 	p.end(lp, true)

@@ -175,6 +175,7 @@ func (p *plane) acknowledge(ctx context.Context, c caller, group, member string,
 	p.changeAll(ctx, all, true, func(a *partitionAcks, lim partitionLimits) (change, int16) {
 		return a.op.lp.sp.acknowledge(p.cfg.now(), member, a.batches, renew, lim)
 	})
+	p.countAcks(c.broker, all)
 	return all
 }
 

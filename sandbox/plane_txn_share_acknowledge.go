@@ -146,7 +146,7 @@ func (p *plane) stage(ctx context.Context, c caller, req *wire.TxnShareAcknowled
 	// between is found by its watch.
 	p.watchTransaction(*req.TransactionalID, o)
 	p.changeAll(ctx, acks, false, func(a *partitionAcks, lim partitionLimits) (change, int16) {
-		return a.op.lp.sp.stage(p.cfg.now(), req.MemberID, o, a.batches, lim)
+		return a.op.lp.stage(p.cfg.now(), req.MemberID, o, a.batches, lim)
 	})
 }
 

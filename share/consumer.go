@@ -264,27 +264,43 @@ func (c *Consumer) Assigned() []TopicPartition {
 // or *cluster.Error.
 func (c *Consumer) Poll(ctx context.Context, maxRecords int) (*Batch, error) {
 	for {
-		c.mu.Lock()
-		if c.closed {
-			c.mu.Unlock()
-			return nil, ErrClosed
+		if err := c.Wait(ctx); err != nil {
+			return nil, err
 		}
+		c.mu.Lock()
 		if len(c.ready) > 0 {
 			b := c.takeReady(maxRecords)
 			c.mu.Unlock()
 			return b, nil
 		}
+		c.mu.Unlock() // another Poll has taken it
+	}
+}
+
+// Wait waits until Poll has something to return, and takes nothing. It fails as
+// Poll does.
+func (c *Consumer) Wait(ctx context.Context) error {
+	for {
+		c.mu.Lock()
+		if c.closed {
+			c.mu.Unlock()
+			return ErrClosed
+		}
+		if len(c.ready) > 0 {
+			c.mu.Unlock()
+			return nil
+		}
 		err, changed := c.fatal, c.changed
 		c.mu.Unlock()
 		if err != nil {
-			return nil, err
+			return err
 		}
 		select {
 		case <-changed:
 		case <-ctx.Done():
-			return nil, context.Cause(ctx)
+			return context.Cause(ctx)
 		case <-c.ctx.Done():
-			return nil, context.Cause(c.ctx)
+			return context.Cause(c.ctx)
 		}
 	}
 }

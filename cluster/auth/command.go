@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"slices"
 	"strings"
 	"time"
 )
@@ -44,6 +45,8 @@ func CommandSecret(ctx context.Context, argv []string) (Secret, error) {
 	defer cancel()
 	cmd := exec.CommandContext(ctx, argv[0], argv[1:]...) //nolint:gosec // the command that the user has set
 	cmd.WaitDelay = time.Second
+	// Settings of kshare may be secrets, which are no other program's business.
+	cmd.Env = slices.DeleteFunc(os.Environ(), func(kv string) bool { return strings.HasPrefix(kv, "KSHARE_") })
 	var out limitedBuffer
 	cmd.Stdout = &out
 	err := cmd.Run()

@@ -432,3 +432,13 @@ func TestSecretIsNotPrinted(t *testing.T) {
 		t.Errorf("it is printed: %s", text)
 	}
 }
+
+// A command gets the environment, without kshare's own settings.
+func TestCommandEnvironment(t *testing.T) {
+	t.Setenv("KSHARE_SASL_PASSWORD", canary)
+	t.Setenv("OTHER", "there")
+	got, err := CommandSecret(t.Context(), []string{"env"})
+	if err != nil || !strings.Contains(string(got), "OTHER=there") || strings.Contains(string(got), "KSHARE_") {
+		t.Errorf("the command fails with %v, or lacks OTHER, or has settings of kshare", err)
+	}
+}

@@ -34,6 +34,7 @@ var notOnKafka = map[string]string{
 	"ctp_sandbox.txtar":         "is about ctp --sandbox, and copies in transactions, which no release of Kafka can; ctp_guarantee.txtar runs on both",
 	"demo.txtar":                "is about the demonstration, which has a sandbox of its own",
 	"feature_tables.txtar":      "connects to no cluster",
+	"inspect_metrics.txtar":     "is about the metrics that the sandbox serves; a test of package inspect reads those of Kafka",
 	"sandbox_run.txtar":         "is about the sandbox",
 	"sandbox_run_refused.txtar": "is about the sandbox",
 	"usage_errors.txtar":        "connects to no cluster",

@@ -21,6 +21,7 @@ import (
 	"time"
 
 	"github.com/kshare/kshare/commands"
+	"github.com/kshare/kshare/internal/schematest"
 	"github.com/rogpeppe/go-internal/testscript"
 )
 
@@ -133,13 +134,16 @@ func scriptParams(k *scriptKafka) testscript.Params {
 			return false, fmt.Errorf("no such condition: %q", cond)
 		},
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){
-			"begin":    cmdBegin,
-			"commit":   cmdCommit,
-			"exitcode": cmdExitcode,
-			"sandbox":  sandbox,
-			"signal":   cmdSignal,
-			"stage":    cmdStage,
-			"start":    cmdStart,
+			"begin":     cmdBegin,
+			"commit":    cmdCommit,
+			"consumers": cmdConsumers,
+			"exitcode":  cmdExitcode,
+			"member":    cmdMember,
+			"sandbox":   sandbox,
+			"schema":    cmdSchema,
+			"signal":    cmdSignal,
+			"stage":     cmdStage,
+			"start":     cmdStart,
 		},
 	}
 }
@@ -168,6 +172,34 @@ func cmdExitcode(ts *testscript.TestScript, neg bool, args []string) {
 	}
 	if got != want {
 		ts.Fatalf("%v ended with %d, want %d", args[1:], got, want)
+	}
+}
+
+var schemas = sync.OnceValues(func() (schematest.Schemas, error) { return schematest.Load("../../docs/json") })
+
+// cmdSchema fails unless a file, or stdout or stderr of the last command, holds
+// documents of a kind, one or more, as its schema has them:
+//
+//	schema stdout version
+func cmdSchema(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) != 2 {
+		ts.Fatalf("usage: schema {stdout | stderr | FILE} KIND")
+	}
+	all, err := schemas()
+	ts.Check(err)
+	dec := json.NewDecoder(strings.NewReader(ts.ReadFile(args[0])))
+	n := 0
+	for ; dec.More(); n++ {
+		var doc json.RawMessage
+		ts.Check(dec.Decode(&doc))
+		kind, err := all.Check(doc)
+		ts.Check(err)
+		if kind != args[1] {
+			ts.Fatalf("%s has a document of kind %q, want %q", args[0], kind, args[1])
+		}
+	}
+	if n == 0 {
+		ts.Fatalf("%s has no document", args[0])
 	}
 }
 
@@ -246,7 +278,8 @@ func cmdStart(ts *testscript.TestScript, neg bool, args []string) {
 
 // cmdSandbox starts "kshare sandbox run -o json" and returns when it is ready.
 // The document it prints becomes the file NAME.json, its bootstrap servers the
-// variable NAME, the port of the first of them NAME_PORT:
+// variable NAME, the port of the first of them NAME_PORT, the control address
+// NAME_CONTROL:
 //
 //	sandbox CLUSTER --topic orders
 func cmdSandbox(ts *testscript.TestScript, neg bool, args []string) {
@@ -258,6 +291,7 @@ func cmdSandbox(ts *testscript.TestScript, neg bool, args []string) {
 	var doc struct {
 		Data struct {
 			BootstrapServers string `json:"bootstrap_servers"`
+			Control          string `json:"control"`
 		}
 	}
 	ts.Check(json.Unmarshal(p.stdout.Bytes(), &doc))
@@ -266,6 +300,7 @@ func cmdSandbox(ts *testscript.TestScript, neg bool, args []string) {
 	ts.Check(err)
 	ts.Setenv(name, doc.Data.BootstrapServers)
 	ts.Setenv(name+"_PORT", port)
+	ts.Setenv(name+"_CONTROL", doc.Data.Control)
 	ts.Check(writeFile(ts.MkAbs(name+".json"), p.stdout.Bytes()))
 }
 

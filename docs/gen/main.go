@@ -9,20 +9,30 @@ import (
 )
 
 func main() {
-	if err := run("."); err != nil {
+	if err := run(".", "."); err != nil {
 		fmt.Fprintln(os.Stderr, "gen:", err)
 		os.Exit(1)
 	}
 }
 
-// run writes all files below dir. Pages of commands that are no more go.
-func run(dir string) error {
-	files, err := generate(commands.Root())
+// run writes all files below dir. Pages of commands, and schemas of documents, that
+// are no more go. The sources, in which comments are, are below root.
+func run(root, dir string) error {
+	files, err := generate(root, commands.Root())
 	if err != nil {
 		return err
 	}
 	for _, pages := range []string{manDir, markdownDir} {
 		if err := os.RemoveAll(filepath.Join(dir, filepath.FromSlash(pages))); err != nil {
+			return err
+		}
+	}
+	old, err := filepath.Glob(filepath.Join(dir, filepath.FromSlash(schemaDir), schemaFile("*")))
+	if err != nil {
+		return err
+	}
+	for _, f := range old {
+		if err := os.Remove(f); err != nil {
 			return err
 		}
 	}

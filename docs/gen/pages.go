@@ -28,8 +28,9 @@ type file struct {
 }
 
 // generate returns all files, sorted by directory and then in the order of
-// commands. It changes the tree.
-func generate(root *cobra.Command) ([]file, error) {
+// commands and kinds. It changes the tree. dir is the root of the repository,
+// whose sources have the comments that schemas are made with.
+func generate(dir string, root *cobra.Command) ([]file, error) {
 	var files []file
 	add := func(dir, name string, fill func(io.Writer) error) error {
 		var b bytes.Buffer
@@ -67,7 +68,10 @@ func generate(root *cobra.Command) ([]file, error) {
 			return nil, err
 		}
 	}
-	return files, nil
+	err := addSchemas(dir, commands.Documents(), func(name string, data []byte) {
+		files = append(files, file{path.Join(schemaDir, name), data})
+	})
+	return files, err
 }
 
 // manDate is on every manual page: one that moved would make each build differ.

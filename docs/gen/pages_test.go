@@ -13,10 +13,12 @@ import (
 	"github.com/kshare/kshare/commands"
 )
 
+// root is that of the repository.
+const root = "../.."
+
 // The committed files are those of the command tree, and there are no others.
 func TestFilesAreCurrent(t *testing.T) {
-	const root = "../.."
-	files, err := generate(commands.Root())
+	files, err := generate(root, commands.Root())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -33,7 +35,7 @@ func TestFilesAreCurrent(t *testing.T) {
 			t.Errorf("%s is not what the command tree makes: run 'make docs'", f.path)
 		}
 	}
-	for _, dir := range []string{manDir, markdownDir, completionsDir} {
+	for _, dir := range []string{manDir, markdownDir, completionsDir, schemaDir} {
 		slices.Sort(made[dir])
 		if got := generated(t, filepath.Join(root, dir)); !slices.Equal(got, made[dir]) {
 			t.Errorf("%s holds %v, the command tree makes %v: run 'make docs'", dir, got, made[dir])
@@ -41,7 +43,8 @@ func TestFilesAreCurrent(t *testing.T) {
 	}
 }
 
-// generated lists the files of a directory that are no Go source, sorted.
+// generated lists the files of a directory that are neither Go source nor written
+// by hand, sorted.
 func generated(t *testing.T, dir string) []string {
 	t.Helper()
 	entries, err := os.ReadDir(dir)
@@ -50,7 +53,7 @@ func generated(t *testing.T, dir string) []string {
 	}
 	var names []string
 	for _, e := range entries {
-		if filepath.Ext(e.Name()) != ".go" {
+		if filepath.Ext(e.Name()) != ".go" && (path.Base(dir) != path.Base(schemaDir) || filepath.Ext(e.Name()) != ".md") {
 			names = append(names, e.Name())
 		}
 	}
@@ -59,26 +62,30 @@ func generated(t *testing.T, dir string) []string {
 
 func TestRunWritesTheFiles(t *testing.T) {
 	dir := t.TempDir()
-	gone := filepath.Join(dir, "docs/man/kshare-gone.1")
-	if err := os.MkdirAll(filepath.Dir(gone), 0o755); err != nil {
+	gone := []string{filepath.Join(dir, "docs/man/kshare-gone.1"), filepath.Join(dir, "docs/json/gone.schema.json")}
+	for _, g := range gone {
+		if err := os.MkdirAll(filepath.Dir(g), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(g, nil, 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := run(root, dir); err != nil {
 		t.Fatal(err)
 	}
-	if err := os.WriteFile(gone, nil, 0o644); err != nil {
-		t.Fatal(err)
+	for _, g := range gone {
+		if _, err := os.Stat(g); !errors.Is(err, fs.ErrNotExist) {
+			t.Errorf("%s is of something that is no more, and is still there: %v", g, err)
+		}
 	}
-	if err := run(dir); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := os.Stat(gone); !errors.Is(err, fs.ErrNotExist) {
-		t.Errorf("the page of a command that is no more is still there: %v", err)
-	}
-	for _, name := range []string{"docs/man/kshare-sandbox-run.1", "docs/cli/kshare_sandbox_run.md", "completions/kshare.zsh"} {
+	for _, name := range []string{"docs/man/kshare-sandbox-run.1", "docs/cli/kshare_sandbox_run.md", "completions/kshare.zsh", "docs/json/inspect.pending.schema.json"} {
 		got, err := os.ReadFile(filepath.Join(dir, name))
 		if err != nil {
 			t.Error(err)
 			continue
 		}
-		want, err := os.ReadFile(filepath.Join("../..", name))
+		want, err := os.ReadFile(filepath.Join(root, name))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -86,14 +93,14 @@ func TestRunWritesTheFiles(t *testing.T) {
 			t.Errorf("run wrote another %s than the committed one", name)
 		}
 	}
-	if err := run(filepath.Join(dir, "docs/man/kshare.1")); err == nil {
+	if err := run(root, filepath.Join(dir, "docs/man/kshare.1")); err == nil {
 		t.Error("run into a directory that cannot be made reports no error")
 	}
 }
 
 // Every page of a command lists its exit codes; the help topic has none.
 func TestPagesListExitCodes(t *testing.T) {
-	files, err := generate(commands.Root())
+	files, err := generate(root, commands.Root())
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -38,29 +38,34 @@ func mayImport() map[string][]string {
 		"output":      nil,
 		"feature":     append([]string{"drain", "inspect"}, client...),
 		"drain":       append([]string{"inspect"}, client...),
-		"inspect":     client,
+		"inspect":     append([]string{"internal/promtext"}, client...),
 		"ctp":         client,
 		"verify":      client,
-		"sandbox":     {"wire"},
+		"sandbox":     {"internal/promtext", "wire"},
 		"txn":         {"cluster", "share", "wire"},
 		"share":       {"cluster", "wire"},
 		"cluster":     {"wire"},
 		// Whoever connects in plaintext needs no key stores, so cluster does
 		// without them; and settings become what auth takes.
-		"cluster/auth":     nil,
-		"internal/config":  {"cluster/auth"},
-		"wire":             nil,
-		"internal/cmdtest": {"commands"},
-		"internal/demo":    append([]string{"ctp"}, client...),
-		"internal/doctor":  {"cluster", "cluster/auth", "wire"},
+		"cluster/auth":      nil,
+		"internal/config":   {"cluster/auth"},
+		"internal/doctor":   {"cluster", "cluster/auth", "wire"},
+		"wire":              nil,
+		"internal/promtext": nil,
+		"internal/cmdtest":  {"commands"},
+		"internal/demo":     append([]string{"ctp"}, client...),
 		// Of tests.
-		"internal/fakekafka": nil,
-		"internal/kafkatest": nil,
+		"internal/bigcluster": {"wire"},
+		"internal/fakekafka":  nil,
+		"internal/kafkatest":  nil,
+		"internal/schematest": nil,
+		"internal/wiretap":    nil,
 		// These have tests only, or stand apart.
-		"internal/archtest": nil,
-		"bench":             append([]string{"ctp", "sandbox"}, client...),
-		"docs/gen":          {"commands", "completions"},
-		"examples/gen":      nil,
+		"internal/archtest":   nil,
+		"bench":               append([]string{"ctp", "inspect", "internal/bigcluster", "internal/kafkatest", "sandbox"}, client...),
+		"docs/gen":            {"commands", "completions"},
+		"examples/gen":        nil,
+		"examples/monitoring": nil,
 	}
 }
 
@@ -85,13 +90,15 @@ func usedBy() map[string][]string {
 		"github.com/itchyny/gojq":                 {"ctp"},
 		"golang.org/x/term":                       {"commands"},
 		"github.com/rogpeppe/go-internal":         nil, // tests only
+		"github.com/prometheus":                   nil, // tests only: see internal/promtext
+		"github.com/VictoriaMetrics":              nil, // tests only
 		"github.com/twmb/franz-go/pkg/kadm":       {"cluster", "commands", "ctp", "drain", "feature", "inspect", "sandbox", "share", "txn", "verify"},
 		"github.com/twmb/franz-go/pkg/kgo":        {"bench", "internal/demo", "internal/fakekafka", "internal/kafkatest", "cluster", "ctp", "drain", "feature", "inspect", "sandbox", "share", "txn", "verify"},
-		"github.com/twmb/franz-go/pkg/kmsg":       {"bench", "internal/demo", "internal/doctor", "internal/fakekafka", "internal/kafkatest", "cluster", "ctp", "drain", "feature", "inspect", "sandbox", "share", "txn", "verify", "wire"},
-		"github.com/twmb/franz-go/pkg/kerr":       {"bench", "internal/demo", "internal/doctor", "internal/kafkatest", "cluster", "commands", "ctp", "drain", "feature", "inspect", "sandbox", "share", "txn", "verify"},
-		"github.com/twmb/franz-go/pkg/kbin":       {"cluster", "sandbox", "wire"},
+		"github.com/twmb/franz-go/pkg/kmsg":       {"bench", "internal/bigcluster", "internal/demo", "internal/doctor", "internal/fakekafka", "internal/kafkatest", "internal/wiretap", "cluster", "ctp", "drain", "feature", "inspect", "sandbox", "share", "txn", "verify", "wire"},
+		"github.com/twmb/franz-go/pkg/kerr":       {"bench", "internal/bigcluster", "internal/demo", "internal/doctor", "internal/kafkatest", "cluster", "commands", "ctp", "drain", "feature", "inspect", "sandbox", "share", "txn", "verify"},
+		"github.com/twmb/franz-go/pkg/kbin":       {"cluster", "internal/bigcluster", "internal/wiretap", "sandbox", "wire"},
 		"github.com/twmb/franz-go/pkg/sasl":       {"cluster", "cluster/auth", "internal/kafkatest"},
-		"github.com/twmb/franz-go/pkg/kversion":   {"cluster", "feature", "internal/fakekafka", "sandbox"},
+		"github.com/twmb/franz-go/pkg/kversion":   {"bench", "cluster", "feature", "internal/fakekafka", "sandbox"},
 	}
 }
 
@@ -105,7 +112,7 @@ func mayUse() map[string][]string {
 		"os.Stdout":     process,
 		"os.Stderr":     process,
 		"os.Args":       process,
-		"kgo.NewClient": {"bench/main.go", "cluster/connect.go", "internal/fakekafka/cluster.go", "internal/kafkatest/cluster.go", "sandbox/backend_client.go"},
+		"kgo.NewClient": {"bench/main.go", "bench/txn.go", "cluster/connect.go", "internal/fakekafka/cluster.go", "internal/kafkatest/cluster.go", "sandbox/backend_client.go"},
 	}
 }
 

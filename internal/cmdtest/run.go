@@ -5,6 +5,9 @@ import (
 	"context"
 	"encoding/json"
 	"io"
+	"maps"
+	"os"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -53,8 +56,9 @@ func RunContext(tb testing.TB, ctx context.Context, s Setup, args ...string) Res
 	deps := commands.Deps{
 		In: s.Stdin, Out: out, ErrOut: &stderr,
 		StdinTTY: s.TTY, StdoutTTY: s.TTY, StderrTTY: s.TTY,
-		Getenv: func(k string) string { return s.Env[k] },
-		Now:    Now,
+		Getenv:  func(k string) string { return s.Env[k] },
+		Environ: func() []string { return environ(s.Env) },
+		Now:     Now,
 	}
 	if s.TTY {
 		deps.Width = 80
@@ -64,6 +68,14 @@ func RunContext(tb testing.TB, ctx context.Context, s Setup, args ...string) Res
 	}
 	code := commands.Main(ctx, args, deps)
 	return Result{Args: args, Stdout: stdout.String(), Stderr: stderr.String(), Code: code}
+}
+
+func environ(env map[string]string) []string {
+	out := []string{"PATH=" + os.Getenv("PATH")}
+	for _, k := range slices.Sorted(maps.Keys(env)) {
+		out = append(out, k+"="+env[k])
+	}
+	return out
 }
 
 // Want fails the test when the command ended with another code.

@@ -109,7 +109,8 @@ func TestReadRefuses(t *testing.T) {
 		{"list of numbers", context("bootstrap_server: [1]"), "bootstrap_server: want a list of texts"},
 		{"map", context("bootstrap_server: {a: b}"), "bootstrap_server: want a text or a list"},
 		{"pairs", context("sasl_oauth_params: " + canary), "sasl_oauth_params: want NAME=VALUE"},
-		{"command with quotes", context(`sasl_password_command: sh -c 'echo ` + canary + `'`), "no shell reads the command"},
+		{"command with an open quote", context(`sasl_password_command: "sh -c 'echo ` + canary + `"`), "is no command"},
+		{"command for a shell", context(`sasl_password_command: "echo x | cat ` + canary + `"`), "has something for a shell"},
 		{"two sources", context("sasl_password: " + canary + "\n    sasl_password_file: x"), "sasl_password and sasl_password_file exclude each other"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -186,7 +187,7 @@ func TestGroups(t *testing.T) {
 		{"context", nil, nil, "from context"},
 		{"environment over context", nil, map[string]string{"KSHARE_SASL_PASSWORD": "from env"}, "from env"},
 		{"file of a flag over password of the environment", map[Key]string{SASLPasswordFile: secret}, map[string]string{"KSHARE_SASL_PASSWORD": "from env"}, "from file"},
-		{"command of the environment over context", nil, map[string]string{"KSHARE_SASL_PASSWORD_COMMAND": "echo from command"}, "from command"},
+		{"command of the environment over context", nil, map[string]string{"KSHARE_SASL_PASSWORD_COMMAND": "echo 'from  command'"}, "from  command"},
 	} {
 		r, err := Resolve(Input{Flags: c.flags, Getenv: environment(c.env), Path: path})
 		if err != nil {
@@ -214,14 +215,14 @@ func TestResolveRefuses(t *testing.T) {
 		{"two passwords", nil, map[string]string{"KSHARE_SASL_PASSWORD": canary, "KSHARE_SASL_PASSWORD_FILE": "x"}, "the environment: sasl_password and sasl_password_file exclude each other"},
 		{"no bool", nil, map[string]string{"KSHARE_TLS": canary}, "$KSHARE_TLS: want true or false"},
 		{"no command", map[Key]string{SASLPasswordCommand: " "}, nil, "--sasl-password-command: names no program"},
-		{"command with quotes", map[Key]string{SASLPasswordCommand: "echo '" + canary + "'"}, nil, "--sasl-password-command: no shell reads the command"},
+		{"command with quotes", map[Key]string{SASLPasswordCommand: "echo '" + canary}, nil, "--sasl-password-command: is no command"},
 		{"properties that are not there", map[Key]string{CommandConfig: "/nope"}, nil, "/nope: read properties"},
 		{"mechanism", map[Key]string{Context: "a", SASLMechanism: "plain"}, nil, `"plain" is not supported`},
 		{"user without mechanism", map[Key]string{Context: "a", SASLUser: "u"}, nil, "--sasl-user: is set, and no SASL mechanism"},
 		{"certificate without key", map[Key]string{Context: "a", TLSCert: "x"}, nil, "tls_cert and tls_key need each other"},
 		{"password file that is not there", map[Key]string{Context: "a", SASLMechanism: "PLAIN", SASLUser: "u", SASLPasswordFile: "/nope"}, nil, "secret in /nope: "},
 		{"command that is not there", map[Key]string{Context: "a", SASLMechanism: "PLAIN", SASLUser: "u", SASLPasswordCommand: "/nope " + canary}, nil, `secret from command "/nope": `},
-		{"command that fails", map[Key]string{Context: "a", SASLMechanism: "PLAIN", SASLUser: "u", SASLPasswordCommand: `["sh", "-c", "echo ` + canary + `; echo ` + canary + ` >&2; exit 3"]`}, nil, `secret from command "sh": exit status 3`},
+		{"command that fails", map[Key]string{Context: "a", SASLMechanism: "PLAIN", SASLUser: "u", SASLPasswordCommand: `sh -c "echo ` + canary + `; echo ` + canary + ` >&2; exit 3"`}, nil, `secret from command "sh": exit status 3`},
 		{"command that says nothing", map[Key]string{Context: "a", SASLMechanism: "PLAIN", SASLUser: "u", SASLPasswordCommand: "true"}, nil, `secret from command "true": it writes nothing`},
 	} {
 		t.Run(c.name, func(t *testing.T) {

@@ -1,11 +1,12 @@
 package config
 
 import (
-	"encoding/json"
 	"fmt"
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/mattn/go-shellwords"
 )
 
 // Key names a setting, in files and in the environment.
@@ -66,7 +67,7 @@ const (
 	File         // path; a relative one in a context starts where that file is
 	List         // separated by commas, or a list
 	Pairs        // name=value, separated by commas; or a map, or a list
-	Command      // a program and its arguments, separated by blanks; or a list, in JSON too
+	Command      // a program and its arguments, quoted as for a shell; or a list
 )
 
 // Setting is one row of [Settings].
@@ -189,22 +190,17 @@ func checkPairs(pairs []string) error {
 	return nil
 }
 
-// splitCommand splits at blanks, or reads a list in JSON. Quotes would only look
-// as if a shell read them.
+// splitCommand splits a command into words, as a shell does, and runs no shell:
+// nothing in it is expanded.
 func splitCommand(text string) ([]string, error) {
-	text = strings.TrimSpace(text)
-	var argv []string
+	p := shellwords.NewParser()
+	argv, err := p.Parse(text)
 	switch {
-	case strings.HasPrefix(text, "["):
-		if json.Unmarshal([]byte(text), &argv) != nil {
-			return nil, fmt.Errorf(`want a program and its arguments as a JSON list, such as ["pass", "show", "kafka"]`)
-		}
-	case strings.ContainsAny(text, `"'`):
-		return nil, fmt.Errorf(`no shell reads the command, so quotes mean nothing: write a JSON list, such as ["pass", "show", "my kafka"]`)
-	default:
-		argv = strings.Fields(text)
-	}
-	if len(argv) == 0 || argv[0] == "" {
+	case err != nil: // the library's error has nothing of the text in it
+		return nil, fmt.Errorf("is no command: %w", err)
+	case p.Position >= 0:
+		return nil, fmt.Errorf("has something for a shell, and none is involved: put it into a script, or run one yourself, as in sh -c '...'")
+	case len(argv) == 0 || argv[0] == "":
 		return nil, fmt.Errorf("names no program")
 	}
 	return argv, nil

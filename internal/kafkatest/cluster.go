@@ -36,6 +36,7 @@ type Cluster struct {
 	clusterID string
 	nodes     []*node
 	sec       *security // nil without security
+	agents    agents    // none without metrics
 
 	mu       sync.Mutex
 	running  map[int32]*process
@@ -62,6 +63,18 @@ func Start(tb testing.TB, cfg Config) *Cluster {
 	})
 	c.reportFailure(tb)
 	return c
+}
+
+// Run starts a cluster for a program that is no test. The caller calls end in the
+// end. It fails where Kafka is not [Available].
+func Run(ctx context.Context, cfg Config) (c *Cluster, end func() error, err error) {
+	if err := Available(); err != nil {
+		return nil, nil, err
+	}
+	if c, err = start(ctx, cfg); err != nil {
+		return nil, nil, err
+	}
+	return c, func() error { return c.end(context.Background()) }, nil
 }
 
 // sharedClusters are the clusters that tests of this process share. They are
@@ -180,16 +193,24 @@ func (c *Cluster) prepare(ctx context.Context) error {
 		}
 	}
 	c.clusterID = randomUUID()
-	const listeners = 4 // the last is not used without security
-	ports, err := freePorts(ctx, listeners*c.cfg.Nodes)
+	if c.cfg.Exporter != "" {
+		if c.agents, err = resolveAgents(ctx, c.dir, c.cfg.Exporter); err != nil {
+			return err
+		}
+	}
+	const each = 6 // some are not used
+	ports, err := freePorts(ctx, each*c.cfg.Nodes)
 	if err != nil {
 		return err
 	}
 	for i := range c.cfg.Nodes {
 		n := &node{
 			id: int32(i + 1), directoryID: randomUUID(),
-			client: ports[listeners*i], internal: ports[listeners*i+1], controller: ports[listeners*i+2], mutualTLS: ports[listeners*i+3],
+			client: ports[each*i], internal: ports[each*i+1], controller: ports[each*i+2], mutualTLS: ports[each*i+5],
 			dir: filepath.Join(c.dir, "node-"+strconv.Itoa(i+1)),
+		}
+		if c.cfg.Exporter != "" {
+			n.exporter, n.jolokia = ports[each*i+3], ports[each*i+4]
 		}
 		c.nodes = append(c.nodes, n)
 		if err := os.Mkdir(n.dir, 0o700); err != nil {
@@ -325,9 +346,9 @@ func (c *Cluster) startNode(ctx context.Context, n *node) (*process, error) {
 		return nil, err
 	}
 	defer func() { _ = out.Close() }() // the node has its own
-	args := r.jvm("256m", c.nodeLog())
+	args := append(c.agents.jvm(n), r.jvm("256m", c.nodeLog())...)
 	archive := ""
-	if len(c.nodes) == 1 && !r.hasArchive() {
+	if len(c.nodes) == 1 && !r.hasArchive() && c.cfg.Exporter == "" { // an archive has no classes of agents
 		archive = filepath.Join(c.dir, "classes.jsa")
 		args = append([]string{"-XX:ArchiveClassesAtExit=" + archive}, args...)
 	}

@@ -29,6 +29,10 @@ type Config struct {
 	// Authorizer sets StandardAuthorizer: what no ACL allows is denied, but to
 	// [Admin]. It needs [SASLSSL], or all clients would be the same principal.
 	Authorizer bool
+	// Exporter is a configuration of Prometheus's JMX exporter, such as "{}". With
+	// one, every node serves its metrics in the two ways that operators read them:
+	// see [Cluster.ExporterAddr] and [Cluster.JolokiaAddr].
+	Exporter string
 	// Props are further broker configs, of all nodes. They win over what this
 	// package sets.
 	Props map[string]string
@@ -93,6 +97,8 @@ type node struct {
 	mutualTLS   string // address of the one that wants certificates; "" without security
 	internal    string // address of the listener between brokers
 	controller  string // address of the controller's listener
+	exporter    string // address of the JMX exporter; "" without metrics
+	jolokia     string // address of the Jolokia agent; "" without metrics
 	directoryID string // of its metadata log
 	dir         string
 }

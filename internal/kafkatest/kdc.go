@@ -65,12 +65,9 @@ func StartKDC(tb testing.TB, principals ...string) *KDC {
 	tb.Helper()
 	Need(tb)
 	ctx := tb.Context()
-	_, classPath, err := resolveClassPath(ctx, "kerby-2.1.0", func(b *bytes.Buffer) error {
-		_, err := b.WriteString(kerbyPOM)
-		return err
-	})
+	_, classPath, err := download(ctx, "kerby-2.1.0", "Apache Kerby", []byte(kerbyPOM))
 	if err != nil {
-		tb.Fatalf("find Apache Kerby: %v", err)
+		tb.Fatal(err)
 	}
 	ports, err := freePorts(ctx, 1)
 	if err != nil {

@@ -57,9 +57,13 @@ const buildClassPath = "org.apache.maven.plugins:maven-dependency-plugin:3.8.1:b
 
 // resolve finds a release in the cache, or has Maven download it.
 func resolve(ctx context.Context, version string) (release, error) {
-	dir, classPath, err := resolveClassPath(ctx, version, func(b *bytes.Buffer) error { return pom.Execute(b, version) })
+	var b bytes.Buffer
+	if err := pom.Execute(&b, version); err != nil {
+		return release{}, fmt.Errorf("write pom.xml: %w", err)
+	}
+	dir, classPath, err := download(ctx, version, "Kafka "+version, b.Bytes())
 	if err != nil {
-		return release{}, fmt.Errorf("find Kafka %s: %w", version, err)
+		return release{}, err
 	}
 	archive, err := archiveName(classPath)
 	if err != nil {
@@ -68,31 +72,30 @@ func resolve(ctx context.Context, version string) (release, error) {
 	return release{version: version, classPath: classPath, archive: filepath.Join(dir, archive)}, nil
 }
 
-// resolveClassPath finds the class path of a pom in a directory of the cache, or
-// has Maven download what it names.
-func resolveClassPath(ctx context.Context, name string, pom func(*bytes.Buffer) error) (dir, classPath string, err error) {
+// download returns a folder of the cache and the class path of what a pom depends
+// on, which is found there or is downloaded by Maven. what names it in errors.
+func download(ctx context.Context, folder, what string, pom []byte) (dir, classPath string, err error) {
 	base, err := os.UserCacheDir()
 	if err != nil {
-		return "", "", err
+		return "", "", fmt.Errorf("find %s: %w", what, err)
 	}
-	dir = filepath.Join(base, "kshare-kafkatest", name)
+	dir = filepath.Join(base, "kshare-kafkatest", folder)
 	if err := os.MkdirAll(dir, 0o750); err != nil {
-		return "", "", err
+		return "", "", fmt.Errorf("find %s: %w", what, err)
 	}
 	unlock, err := lock(filepath.Join(dir, "lock"))
 	if err != nil {
-		return "", "", err
+		return "", "", fmt.Errorf("find %s: %w", what, err)
 	}
 	defer unlock()
-	file := filepath.Join(dir, "classpath")
-	if classPath, err = readClassPath(file); err == nil {
+	if classPath, err = readClassPath(filepath.Join(dir, "classpath")); err == nil {
 		return dir, classPath, nil
 	}
-	if err := askMaven(ctx, dir, pom); err != nil {
+	if err := askMaven(ctx, dir, what, pom); err != nil {
 		return "", "", err
 	}
-	if classPath, err = readClassPath(file); err != nil {
-		return "", "", fmt.Errorf("class path: %w", err)
+	if classPath, err = readClassPath(filepath.Join(dir, "classpath")); err != nil {
+		return "", "", fmt.Errorf("class path of %s: %w", what, err)
 	}
 	return dir, classPath, nil
 }
@@ -115,19 +118,15 @@ func readClassPath(file string) (string, error) {
 	return path, nil
 }
 
-func askMaven(ctx context.Context, dir string, pom func(*bytes.Buffer) error) error {
-	var b bytes.Buffer
-	if err := pom(&b); err != nil {
-		return fmt.Errorf("write pom.xml: %w", err)
-	}
+func askMaven(ctx context.Context, dir, what string, pom []byte) error {
 	file := filepath.Join(dir, "pom.xml")
-	if err := os.WriteFile(file, b.Bytes(), 0o600); err != nil {
+	if err := os.WriteFile(file, pom, 0o600); err != nil {
 		return err
 	}
 	cmd := exec.CommandContext(ctx, "mvn", "-q", "-B", "-f", file, buildClassPath,
 		"-Dmdep.outputFile="+filepath.Join(dir, "classpath"))
 	if out, err := cmd.CombinedOutput(); err != nil {
-		return fmt.Errorf("download with Maven: %w\n%s", err, out)
+		return fmt.Errorf("download %s with Maven: %w\n%s", what, err, out)
 	}
 	return nil
 }

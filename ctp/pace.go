@@ -1,0 +1,122 @@
+package ctp
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/kshare/kshare/share"
+)
+
+// ErrDrill is why a transaction was aborted that could have been committed.
+var ErrDrill = errors.New("aborted to rehearse it")
+
+// drill reports whether the transaction of b is to be aborted all the same.
+// Records that were delivered before are left alone: a rehearsal brings none
+// nearer to the group's delivery count limit than by one.
+func (w *worker) drill(b *share.Batch) bool {
+	if w.opts.AbortEvery == 0 {
+		return false
+	}
+	w.ends++
+	return w.ends%w.opts.AbortEvery == 0 && mostDeliveries(b) == 1
+}
+
+// mostRecords bounds a transaction, and what waits behind it, to what the rate
+// allows in a second.
+func (w *worker) mostRecords() int {
+	if w.limiter == nil {
+		return w.opts.BatchRecords
+	}
+	return min(w.opts.BatchRecords, w.limiter.Burst())
+}
+
+// throttle waits until n more records are within the rate. What was fetched and
+// waits keeps its locks meanwhile.
+func (w *worker) throttle(ctx context.Context, n int) error {
+	if w.limiter == nil {
+		return nil
+	}
+	now := w.opts.Now()
+	wait := w.limiter.ReserveN(now, min(n, w.limiter.Burst())).DelayFrom(now)
+	if wait <= 0 {
+		return nil
+	}
+	end := time.NewTimer(wait)
+	defer end.Stop()
+	for {
+		left := w.consumer.Waiting().LockDuration()
+		renew := time.NewTimer(max(left/2, time.Second))
+		select {
+		case <-end.C:
+			renew.Stop()
+			return nil
+		case <-ctx.Done():
+			renew.Stop()
+			return context.Cause(ctx)
+		case <-renew.C:
+			if w.noRenew.Load() || left == 0 {
+				continue
+			}
+			if err := w.consumer.RenewWaiting(ctx); err != nil && ctx.Err() == nil {
+				w.opts.Warn(err)
+			}
+		}
+	}
+}
+
+// StalledError says that nothing was committed for a while although the group
+// has records left.
+type StalledError struct {
+	GroupID string
+	Topic   string
+	For     time.Duration
+}
+
+// Error names the group and the topic.
+func (e *StalledError) Error() string {
+	return fmt.Sprintf("nothing was committed for %s, and share group %q has records left of topic %q", e.For, e.GroupID, e.Topic)
+}
+
+// Hint says who may have them.
+func (e *StalledError) Hint() string {
+	return "another member may hold them, or a transaction: 'kshare inspect pending' and 'kshare inspect group' tell"
+}
+
+// watch ends the run with *StalledError when it stalls. The function that it
+// returns ends the watching.
+func (r *run) watch(ctx context.Context, cancel context.CancelCauseFunc) (stop func()) {
+	if r.opts.StallTimeout == 0 {
+		return func() {}
+	}
+	ctx, end := context.WithCancel(ctx)
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		last := r.opts.Counts.Consumed.Load()
+		tick := time.NewTicker(r.opts.StallTimeout)
+		defer tick.Stop()
+		for {
+			select {
+			case <-tick.C:
+			case <-ctx.Done():
+				return
+			}
+			now := r.opts.Counts.Consumed.Load()
+			if now != last {
+				last = now
+				continue
+			}
+			empty, err := groupEmpty(ctx, r.cl, r.opts.GroupID, r.opts.From, false)
+			if err == nil && !empty && r.opts.Counts.Consumed.Load() == last {
+				cancel(&StalledError{GroupID: r.opts.GroupID, Topic: r.opts.From, For: r.opts.StallTimeout})
+				return
+			}
+		}
+	}()
+	return func() {
+		end()
+		<-done
+	}
+}
