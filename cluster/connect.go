@@ -239,7 +239,7 @@ func (c *Client) NewKgo(opts ...kgo.Opt) (*kgo.Client, error) {
 const handshakeTimeout = 4 * time.Second
 
 // errHandshakeTimeout is the cause of a handshake that it ended.
-var errHandshakeTimeout = fmt.Errorf("no TLS handshake within %s", handshakeTimeout)
+var errHandshakeTimeout = errors.New("no TLS handshake in time")
 
 // tlsDialer dials TCP and then speaks TLS.
 func tlsDialer(config *tls.Config, timeout time.Duration) func(ctx context.Context, network, address string) (net.Conn, error) {
