@@ -288,7 +288,8 @@ public class Main {
 				continue
 			}
 			props := []Property{
-				{Key: "security.protocol", Value: protocol}, {Key: "sasl.mechanism", Value: "PLAIN"},
+				{Key: "security.protocol", Value: protocol},
+				{Key: "sasl.mechanism", Value: "PLAIN"},
 				{Key: jaasKey, Value: plainModule + ` required username="u" password="p";`},
 			}
 			props = slices.DeleteFunc(props, func(p Property) bool { return p.Key == name })
