@@ -56,8 +56,9 @@ type Client struct {
 	kgo   *kgo.Client
 	seeds []string // who answered, and the brokers it named; nil before that
 
-	mu       sync.Mutex
-	versions map[int32]BrokerVersions // by node ID, for sends that need a verdict
+	mu        sync.Mutex
+	versions  map[int32]BrokerVersions // by node ID, for sends that need a verdict
+	clusterID string                   // as a broker last said; "" when none did
 }
 
 // Connect opens a connection and waits until a bootstrap server has answered.
@@ -119,7 +120,9 @@ func (c *Client) pingSeed(ctx context.Context, seed *kgo.Broker, addr string) ([
 	req.Topics = []kmsg.MetadataRequestTopic{}
 	kresp, err := seed.Request(ctx, req)
 	if err == nil {
-		return kresp.(*kmsg.MetadataResponse).Brokers, nil
+		resp := kresp.(*kmsg.MetadataResponse)
+		c.noteClusterID(resp)
+		return resp.Brokers, nil
 	}
 	if !errors.Is(err, errHandshakeTimeout) { // no need to wait for it again
 		if e := c.controllerListener(ctx, seed, addr); e != nil {
@@ -191,7 +194,7 @@ func (c *Client) controllerListener(ctx context.Context, seed *kgo.Broker, addr 
 // requests of one connection one after the other, so whatever waits in a long
 // fetch should have connections of its own. The caller closes the clone.
 func (c *Client) Clone() (*Client, error) {
-	clone := &Client{cfg: c.cfg, seeds: c.seeds, versions: make(map[int32]BrokerVersions)}
+	clone := &Client{cfg: c.cfg, seeds: c.seeds, versions: make(map[int32]BrokerVersions), clusterID: c.ClusterID()}
 	cl, err := clone.NewKgo()
 	if err != nil {
 		return nil, err
@@ -234,40 +237,25 @@ func (c *Client) NewKgo(opts ...kgo.Opt) (*kgo.Client, error) {
 	return cl, nil
 }
 
-// handshakeTimeout bounds a TLS handshake. A listener without TLS may take its
-// first bytes for the size of a request and wait for the rest.
-const handshakeTimeout = 4 * time.Second
+// ClusterID returns the cluster ID that the brokers gave when the connection was
+// made; "" when they did not say.
+func (c *Client) ClusterID() string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.clusterID
+}
 
-// errHandshakeTimeout is the cause of a handshake that it ended.
-var errHandshakeTimeout = errors.New("no TLS handshake in time")
-
-// tlsDialer dials TCP and then speaks TLS.
-func tlsDialer(config *tls.Config, timeout time.Duration) func(ctx context.Context, network, address string) (net.Conn, error) {
-	return func(ctx context.Context, network, address string) (net.Conn, error) {
-		conn, err := (&net.Dialer{Timeout: timeout}).DialContext(ctx, network, address)
-		if err != nil {
-			return nil, err
-		}
-		own := config.Clone()
-		if host, _, err := net.SplitHostPort(address); err == nil && own.ServerName == "" {
-			own.ServerName = host
-		}
-		ctx, cancel := context.WithTimeoutCause(ctx, handshakeTimeout, errHandshakeTimeout)
-		defer cancel()
-		secure := tls.Client(conn, own)
-		if err := secure.HandshakeContext(ctx); err != nil {
-			_ = conn.Close() // there is another error to tell
-			if ctx.Err() != nil {
-				err = context.Cause(ctx)
-			}
-			return nil, err
-		}
-		return secure, nil
+func (c *Client) noteClusterID(resp *kmsg.MetadataResponse) {
+	if resp.ClusterID == nil {
+		return
 	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.clusterID = *resp.ClusterID
 }
 
 // maxVersions is kgo's table of a stable Kafka with the keys of the dialects
-// added: kgo refuses to send a key that its table lacks. It is no protection:
+// added, and the version of InitProducerId that KIP-939 adds: kgo refuses to send a key that its table lacks. It is no protection:
 // key 93 is in the table already, as the streams request. The protection is
 // [Client.BrokerAllows].
 func maxVersions() *kversion.Versions {
@@ -277,6 +265,8 @@ func maxVersions() *kversion.Versions {
 			v.SetMaxKeyVersion(d.Key, d.MaxVersion)
 		}
 	}
+	// kmsg's own request stays at the version that it knows.
+	v.SetMaxKeyVersion(int16(kmsg.InitProducerID), wire.InitProducerIDTwoPhase)
 	return v
 }
 

@@ -40,6 +40,11 @@ const connectionAnnotation = "kshare connection"
 
 func (c *connection) addTo(fs *pflag.FlagSet) {
 	fs.StringVar(&c.Dialect, "dialect", "", "assume `name` where the brokers' ApiVersions are ambiguous: "+dialectChoice())
+	c.addWithoutDialect(fs)
+}
+
+// addWithoutDialect is for commands to which the dialect makes no difference.
+func (c *connection) addWithoutDialect(fs *pflag.FlagSet) {
 	own := pflag.NewFlagSet("", pflag.ContinueOnError)
 	own.SortFlags = false
 	own.StringVar(&c.Context, "context", "", "use the context `name` of the configuration file")

@@ -14,8 +14,6 @@ import (
 	"github.com/kshare/kshare/internal/kafkatest"
 )
 
-func TestMain(m *testing.M) { kafkatest.Main(m) }
-
 // canary is a secret that must be nowhere.
 const canary = "c4n4ry-s3cr3t"
 

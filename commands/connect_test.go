@@ -11,6 +11,7 @@ import (
 	"github.com/kshare/kshare/cluster"
 	"github.com/kshare/kshare/cluster/auth"
 	"github.com/kshare/kshare/internal/config"
+	"github.com/spf13/cobra"
 )
 
 // connecting is a process that reads its settings from env and from a file.
@@ -223,5 +224,24 @@ func TestExitCodesOfSettings(t *testing.T) {
 		if code, _ := classify(c.err); code != c.code {
 			t.Errorf("%T ends with %d, want %d", c.err, code, c.code)
 		}
+	}
+}
+
+// A command that can fail to be let in takes the flags that let it in.
+func TestCommandsThatConnectHaveTheFlags(t *testing.T) {
+	n := 0
+	walk(testTree(t), func(cmd *cobra.Command) {
+		if cmd.HasSubCommands() || !slices.Contains(exitCodesOf(cmd), exitAuth) {
+			return
+		}
+		n++
+		for _, flag := range []string{"context", "command-config", "tls", "sasl-mechanism"} {
+			if cmd.Flag(flag) == nil {
+				t.Errorf("%s connects and has no --%s", cmd.CommandPath(), flag)
+			}
+		}
+	})
+	if n < 5 {
+		t.Errorf("%d commands connect, want more", n)
 	}
 }

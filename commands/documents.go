@@ -4,9 +4,11 @@ import (
 	"reflect"
 
 	"github.com/kshare/kshare/ctp"
+	"github.com/kshare/kshare/drain"
 	"github.com/kshare/kshare/feature"
 	"github.com/kshare/kshare/inspect"
 	"github.com/kshare/kshare/internal/demo"
+	"github.com/kshare/kshare/sandbox"
 )
 
 // Document is a kind of JSON that kshare writes. Its schema is made from the
@@ -28,6 +30,7 @@ func Documents() []Document {
 		{Kind: "ctp", Version: 1, Data: reflect.TypeFor[ctpResult]()},
 		{Kind: "ctp.preflight", Version: 1, Items: reflect.TypeFor[ctp.Check]()},
 		{Kind: "demo", Version: 1, Items: reflect.TypeFor[demo.Step]()},
+		{Kind: "drain", Version: 1, Items: reflect.TypeFor[pendingItem](), Data: reflect.TypeFor[drain.Result]()},
 		{Kind: "feature.dependencies", Version: 1, Items: reflect.TypeFor[feature.Dependency]()},
 		{Kind: "feature.describe", Version: 1, Items: reflect.TypeFor[feature.Feature](), Data: reflect.TypeFor[feature.Report]()},
 		{Kind: "feature.downgrade", Version: 1, Items: reflect.TypeFor[feature.Item](), Data: reflect.TypeFor[feature.Result]()},
@@ -42,7 +45,10 @@ func Documents() []Document {
 		{Kind: "inspect.pending", Version: 1, Items: reflect.TypeFor[pendingItem](), Data: reflect.TypeFor[inspect.PendingReport]()},
 		{Kind: "inspect.pending.summary", Version: 1, Data: reflect.TypeFor[inspect.PendingReport]()},
 		{Kind: "inspect.txn", Version: 1, Items: reflect.TypeFor[inspect.TxnRow](), Data: reflect.TypeFor[inspect.TxnReport]()},
+		{Kind: "sandbox.fault", Version: 1, Items: reflect.TypeFor[sandbox.Fault]()},
 		{Kind: "sandbox.run", Version: 1, Data: reflect.TypeFor[sandboxInfo]()},
+		{Kind: "txn.abort", Version: 1, Items: reflect.TypeFor[txnAbort](), Data: reflect.TypeFor[txnAbortResult]()},
+		{Kind: "txn.fence", Version: 1, Items: reflect.TypeFor[txnFence](), Data: reflect.TypeFor[txnFenceResult]()},
 		{Kind: "version", Version: 1, Data: reflect.TypeFor[versionInfo]()},
 
 		{Kind: "error", Version: 1, Line: reflect.TypeFor[errorLine]()},

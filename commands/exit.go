@@ -14,6 +14,7 @@ import (
 	"github.com/kshare/kshare/cluster"
 	"github.com/kshare/kshare/cluster/auth"
 	"github.com/kshare/kshare/ctp"
+	"github.com/kshare/kshare/drain"
 	"github.com/kshare/kshare/feature"
 	"github.com/kshare/kshare/inspect"
 	"github.com/kshare/kshare/internal/config"
@@ -96,7 +97,7 @@ func exitRules() []exitRule {
 		{exitInterrupted, isSignal(os.Interrupt), ""},
 		{exitTerminated, isSignal(syscall.SIGTERM), ""},
 		{exitChanged, isAny(errChanged), ""},
-		{exitPartial, anyOf(isA[*feature.PartialError](), isA[*feature.RacedError]()), ""},
+		{exitPartial, anyOf(isA[*feature.PartialError](), isA[*feature.RacedError](), isA[*drain.PartialError](), isA[*partlyError]()), ""},
 		{exitPartial, isPartial, "the result on stdout lacks what could not be read"},
 		{exitFenced, anyOf(isA[*txn.FencedError](), isAny(
 			kerr.ProducerFenced, kerr.InvalidProducerEpoch, kerr.InvalidProducerIDMapping,
@@ -107,8 +108,8 @@ func exitRules() []exitRule {
 			kerr.TopicAuthorizationFailed, kerr.TransactionalIDAuthorizationFailed,
 			kerr.DelegationTokenAuthDisabled, kerr.SecurityDisabled,
 		)), "check the credentials, and the ACLs of this principal"},
-		{exitRefused, anyOf(isA[*feature.RefusedError](), isA[*pendingCheckError](), isA[*ctp.RefusedError](),
-			isA[*inspect.AlertError](), isA[*inspect.UndecidedError]()), ""},
+		{exitRefused, anyOf(isA[*feature.RefusedError](), isA[*drain.RefusedError](), isA[*drain.NotDrainedError](),
+			isA[*ctp.RefusedError](), isA[*pendingCheckError](), isA[*inspect.AlertError](), isA[*inspect.UndecidedError](), isPendingUpdate), ""},
 		{exitUnsupported, anyOf(isA[*cluster.UnsupportedError](), isAny(kerr.UnsupportedVersion)), ""},
 		{exitDeadline, anyOf(isA[*cluster.DialError](), isA[*feature.NotConfirmedError](), isA[*ctp.StalledError](), isDeadline), ""},
 	}
@@ -182,6 +183,13 @@ func isSignal(s os.Signal) func(error) bool {
 	}
 }
 
+// isPendingUpdate holds where a broker refused to lower a level, and records are
+// pending that would suffer.
+func isPendingUpdate(err error) bool {
+	e, ok := errors.AsType[*feature.UpdateError](err)
+	return ok && len(e.Pending) > 0
+}
+
 // isPartial holds where some brokers answered and some did not.
 func isPartial(err error) bool {
 	if errors.Is(err, errIncomplete) {
@@ -203,6 +211,12 @@ func isDeadline(err error) bool {
 
 // errIncomplete ends a command with exitPartial after its result was shown.
 var errIncomplete = errors.New("the result is incomplete")
+
+// partlyError says that some of what a command was to do is done, and some failed.
+type partlyError struct{ failed []error }
+
+func (e *partlyError) Error() string   { return "partly done: " + cluster.Join(e.failed...).Error() }
+func (e *partlyError) Unwrap() []error { return e.failed }
 
 // errChanged ends a command that has done its work with exitChanged. It is
 // nothing to print.

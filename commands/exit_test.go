@@ -13,6 +13,9 @@ import (
 
 	"github.com/kshare/kshare/cluster"
 	"github.com/kshare/kshare/ctp"
+	"github.com/kshare/kshare/drain"
+	"github.com/kshare/kshare/feature"
+	"github.com/kshare/kshare/inspect"
 	"github.com/kshare/kshare/sandbox"
 	"github.com/kshare/kshare/txn"
 	"github.com/twmb/franz-go/pkg/kadm"
@@ -61,6 +64,17 @@ func TestClassify(t *testing.T) {
 		{"data directory in use", sandboxError(wrap(&sandbox.InUseError{})), 1, "another --data-dir"},
 		{"data directory not ours", sandboxError(wrap(os.ErrPermission)), 1, "may write to"},
 		{"port in use", sandboxError(wrap(&sandbox.PortError{})), 1, "another --port"},
+		{"not drained", wrap(&drain.NotDrainedError{Result: &drain.Result{Status: drain.StatusPending}}), 6, "inspect pending"},
+		{"drain is out of time", wrap(&drain.TimeoutError{Result: &drain.Result{}}), 7, ""},
+		{"acts of a drain", wrap(&drain.PartialError{Result: &drain.Result{}, Failed: []error{kerr.TransactionalIDAuthorizationFailed}}), 3, ""},
+		{"act is denied", wrap(&drain.ActError{Err: &cluster.AuthError{Err: kerr.ClusterAuthorizationFailed, Advice: "grant it"}}), 4, "grant it"},
+		{"act on a fenced producer", wrap(&drain.ActError{Err: &cluster.Error{Err: kerr.InvalidProducerEpoch}}), 1, ""},
+		{"act that a drain does not do", wrap(&drain.RefusedError{Advice: "leave it"}), 6, "leave it"},
+		{"coordinator that does not", wrap(&drain.CoordinatorError{Last: kerr.ConcurrentTransactions, Err: context.DeadlineExceeded}), 7, "markers"},
+		{"coordinator, and a signal", wrap(&drain.CoordinatorError{Last: kerr.ConcurrentTransactions, Err: &SignalError{os.Interrupt}}), 130, ""},
+		{"some of several", wrap(&partlyError{[]error{kerr.TransactionalIDAuthorizationFailed}}), 3, ""},
+		{"level is refused", wrap(&feature.UpdateError{Err: kerr.InvalidUpdateVersion}), 1, ""},
+		{"level is refused while pending", wrap(&feature.UpdateError{Err: kerr.InvalidUpdateVersion, Pending: make([]inspect.PendingRow, 1)}), 6, "kshare drain"},
 		{"--check", wrap(&pendingCheckError{"x"}), 6, ""},
 		{"usage", wrap(usagef("x")), 64, ""},
 		{"usage with hint", hintf(usagef("x"), "read %s", "this"), 64, "read this"},

@@ -10,28 +10,34 @@ import (
 func newFeatureDowngradeCmd(d *Deps, run runFunc[featureChangeOptions, *feature.Result]) *cobra.Command {
 	var opts featureChangeOptions
 	var target featureTargetFlags
-	var detailed bool
+	var detailed, noDrain bool
 	cmd := &cobra.Command{
 		Use:   "downgrade [<name-level>...]",
 		Short: "Lower feature levels, unless somebody would suffer",
 		Long: `Lower feature levels. Released controllers do not look at who uses a level, so
 this command does, and stops before anything is sent (exit status 6):
 
-- while a transaction is open that holds share acknowledgements, when the level
-  that allows them goes away: they would be stuck;
+- while share acknowledgements are pending in a transaction, when the level that
+  allows them goes away: they would be stuck;
 - while a producer has a transaction open, when transaction.version is lowered:
   it would end with a fatal error; --force-live-producers accepts that;
-- where a broker is silent, or access control may hide transactions from this
+- where a broker is silent, or access control may hide any of that from this
   principal: unknown is not zero.
 
-It looks again right before the change, and once after it. Levels come down
-before binaries do.
+With --drain it waits until all of that has ended, as 'kshare drain' does
+without being told to end anything, and then lowers the level at once. --timeout
+bounds the wait (exit status 7). What does not end by itself is not waited for
+(6): 'kshare drain' can end it.
+
+It looks again right before the change, and once after it: who got in between is
+named (3). Levels come down before binaries do.
 
 The controller decides whether a downgrade is safe, and its own words are shown
 when it refuses. The command never asks for an unsafe downgrade by itself;
 --unsafe asks for one, which most controllers refuse as well.`,
 		Example: `  kshare feature downgrade share.version=1 --yes
   kshare feature downgrade --feature share.version --version 1 --dry-run
+  kshare feature downgrade share.version=1 --drain --timeout 5m --yes
   kshare feature downgrade transaction.version=1 --force-live-producers --yes`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			var err error
@@ -41,6 +47,9 @@ when it refuses. The command never asks for an unsafe downgrade by itself;
 			if err := opts.check(); err != nil {
 				return err
 			}
+			if opts.Drain && noDrain {
+				return usagef("--drain and --no-drain exclude each other")
+			}
 			res, err := run(cmd.Context(), d, opts)
 			return d.showFeatureChange("feature.downgrade", res, err, detailed)
 		},
@@ -48,6 +57,8 @@ when it refuses. The command never asks for an unsafe downgrade by itself;
 	fs := cmd.Flags()
 	target.addTo(fs)
 	opts.addTo(fs, &detailed)
+	fs.BoolVar(&opts.Drain, "drain", false, "wait until nobody would suffer, and lower the levels then")
+	fs.BoolVar(&noDrain, "no-drain", false, "look, and do not wait; this is the default")
 	fs.BoolVar(&opts.ForceLiveProducer, "force-live-producers", false, "lower transaction.version under producers that have transactions open")
 	fs.BoolVar(&opts.Unsafe, "unsafe", false, "ask the controller for an unsafe downgrade, which may lose metadata")
 	return exits(cmd, exitPartial, exitAuth, exitUnsupported, exitRefused, exitChanged)

@@ -76,11 +76,11 @@ func runFeaturePlan(ctx context.Context, d *Deps, opts featurePlanOptions) (*fea
 	if err != nil || !p.NeedsTransactions() {
 		return p, err
 	}
-	open, err := feature.ListOpen(ctx, cl, rep)
+	seen, err := p.Observer(cl, cl.Dialect(), d.Now).Observe(ctx, nil)
 	if err != nil {
 		return nil, err
 	}
-	return feature.NewPlan(rep, updates, open)
+	return feature.NewPlan(rep, updates, seen.Evidence)
 }
 
 // featurePlanData is what a plan has beside its steps.

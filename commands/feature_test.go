@@ -17,6 +17,7 @@ import (
 
 	"github.com/kshare/kshare/cluster"
 	"github.com/kshare/kshare/feature"
+	"github.com/kshare/kshare/inspect"
 	"github.com/kshare/kshare/output"
 	"github.com/spf13/cobra"
 	"github.com/twmb/franz-go/pkg/kversion"
@@ -215,15 +216,15 @@ func TestFeatureGolden(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	open := &feature.OpenTransactions{Transactions: []feature.Transaction{{
-		TransactionalID: "billing-7", State: "Ongoing", ProducerID: 4000, Coordinator: 2, TimeoutMS: new(int32(60000)),
-		Started: new(time.Date(2026, 11, 29, 11, 59, 0, 0, time.UTC)), HoldsShareAcks: new(false),
+	open := &inspect.Evidence{Transactions: []inspect.Transaction{{
+		TransactionalID: "billing-7", State: "Ongoing", ProducerID: 4000, Coordinator: 2, TimeoutMS: 60000,
+		Started: time.Date(2026, 11, 29, 11, 59, 0, 0, time.UTC), Partitions: []inspect.TopicPartitions{{Topic: "shipped", Partitions: []int32{0}}},
 	}}}
 	refused := down.Result()
 	if err := down.Guard(open, feature.GuardOptions{}); err == nil {
 		t.Fatal("the guard lets a live producer be cut off")
 	}
-	refused.Transactions = open.Transactions
+	refused.Transactions = down.Affected(open)
 	plan, err := feature.NewPlan(stock, []feature.Update{{Feature: "share.version", Level: 2}}, nil)
 	if err != nil {
 		t.Fatal(err)

@@ -8,7 +8,9 @@ import (
 	"time"
 
 	"github.com/kshare/kshare/cluster"
+	"github.com/kshare/kshare/drain"
 	"github.com/kshare/kshare/feature"
+	"github.com/kshare/kshare/inspect"
 	"github.com/kshare/kshare/output"
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -23,6 +25,7 @@ type featureChangeOptions struct {
 	WaitTimeout       time.Duration
 	Unsafe            bool
 	ForceLiveProducer bool
+	Drain             bool
 }
 
 // defaultFeatureWait is far above what brokers need to learn of a level, which
@@ -108,20 +111,33 @@ func runFeatureUpgrade(ctx context.Context, d *Deps, opts featureChangeOptions) 
 
 // changeFeatures says what a change means, asks, and makes it.
 func (d *Deps) changeFeatures(ctx context.Context, cl *cluster.Client, change *feature.Change, opts featureChangeOptions) (*feature.Result, error) {
-	guard := feature.GuardOptions{ForceLiveProducers: opts.ForceLiveProducer}
-	execute := feature.ExecuteOptions{DryRun: opts.DryRun, Guard: guard, WaitTimeout: opts.WaitTimeout, Dialect: cl.Dialect()}
+	execute := feature.ExecuteOptions{
+		DryRun: opts.DryRun, WaitTimeout: opts.WaitTimeout, Dialect: cl.Dialect(), Now: d.Now,
+		Guard: feature.GuardOptions{ForceLiveProducers: opts.ForceLiveProducer, WillDrain: opts.Drain},
+	}
 	if !change.Needed() {
 		return change.Execute(ctx, cl, execute) // which sends nothing
 	}
-	open, err := change.Check(ctx, cl, guard)
+	seen, err := change.Check(ctx, cl, execute)
 	if err != nil {
 		return change.Result(), err
 	}
-	d.announce(change, open)
+	live, err := change.LiveGroups(ctx, cl)
+	if err != nil {
+		return change.Result(), err
+	}
+	d.announce(change, seen)
+	for _, l := range live {
+		d.Warn(l)
+	}
 	if !opts.DryRun {
 		if err := d.Confirm(change.Question(), change.Names()); err != nil {
 			return change.Result(), err
 		}
+		execute.Guard.WillDrain = false // it has, by then
+	}
+	if opts.Drain {
+		execute.Drain = d.drainBefore(cl, change, opts)
 	}
 	p := d.Progress("waiting for brokers to catch up", "brokers")
 	defer p.Close()
@@ -129,9 +145,24 @@ func (d *Deps) changeFeatures(ctx context.Context, cl *cluster.Client, change *f
 	return change.Execute(ctx, cl, execute)
 }
 
+// drainBefore returns what waits until nobody suffers from a change.
+func (d *Deps) drainBefore(cl *cluster.Client, change *feature.Change, opts featureChangeOptions) func(context.Context) (*drain.Result, error) {
+	return func(ctx context.Context) (*drain.Result, error) {
+		clock := drain.NewClock(d.Now)
+		return d.drain(ctx, drainOptions{
+			connection: opts.connection,
+			Options:    change.DrainOptions(feature.GuardOptions{ForceLiveProducers: opts.ForceLiveProducer}),
+		}, drain.Execution{
+			Observer: change.Observer(cl, cl.Dialect(), d.Now),
+			Actor:    &drain.ClusterActor{Cluster: cl, Clock: clock},
+			Clock:    clock,
+		})
+	}
+}
+
 // announce says what is to know before a change is made, also where it is not
 // asked about.
-func (d *Deps) announce(change *feature.Change, open *feature.OpenTransactions) {
+func (d *Deps) announce(change *feature.Change, seen *inspect.Evidence) {
 	for _, it := range change.Items {
 		if it.From == nil || *it.From != it.To {
 			d.Notice(fmt.Sprintf("%s=%d means here: %s", it.Feature, it.To, it.Meaning))
@@ -143,20 +174,27 @@ func (d *Deps) announce(change *feature.Change, open *feature.OpenTransactions) 
 	for _, e := range change.NoReturn {
 		d.Warn(e)
 	}
-	for _, t := range open.Transactions {
+	for _, t := range change.Affected(seen) {
 		d.Warn(fmt.Sprintf("transaction %q is open (%s, producer ID %d)", t.TransactionalID, t.State, t.ProducerID))
 	}
-	for _, u := range open.Unknown {
-		d.Warn(u)
+	if seen != nil {
+		for _, g := range seen.Gaps {
+			d.Warn(g.Reason)
+		}
 	}
 }
 
 // showFeatureChange shows a result, with the transactions that an error names.
 func (d *Deps) showFeatureChange(kind string, res *feature.Result, err error, detailed bool) error {
 	if e, ok := errors.AsType[*feature.RefusedError](err); ok && res != nil && res.Transactions == nil {
-		res.Transactions = e.Transactions
+		res.Transactions, res.Pending = e.Transactions, e.Pending
 	}
-	if err := d.show(featureChangeView(kind, res), err); err != nil {
+	v := featureChangeView(kind, res)
+	if res != nil && len(res.Pending) > 0 {
+		rows := inspectPendingView(d, &inspect.PendingReport{Time: d.Now(), Rows: res.Pending})
+		v.Sections = []output.Section{{Table: v.Table, Wide: v.Wide}, {Table: rows.Table, Wide: rows.Wide}}
+	}
+	if err := d.show(v, err); err != nil {
 		return err
 	}
 	if detailed && res.Changed {

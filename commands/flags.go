@@ -83,12 +83,8 @@ func isServer(s string) bool {
 // --yes it does not ask. Where it cannot ask it fails with a usage error and
 // reads nothing, so that a script never answers by accident.
 func (d *Deps) Confirm(question, want string) error {
-	if d.flags.Yes {
-		return nil
-	}
-	if !d.StdinTTY || !d.StderrTTY {
-		return hintf(usagef("this changes the cluster and there is no terminal to confirm it on"),
-			"repeat the command with --yes, or with --dry-run to see what it would do")
+	if err := d.canConfirm(); err != nil || d.flags.Yes {
+		return err
 	}
 	fmt.Fprintf(d.ErrOut, "%s Type %q to go on: ", output.Escape(question), want)
 	got, err := readLine(d.In)
@@ -99,6 +95,16 @@ func (d *Deps) Confirm(question, want string) error {
 		return errors.New("not confirmed, nothing was changed")
 	}
 	return nil
+}
+
+// canConfirm returns the usage error of [Deps.Confirm] where it could not ask. A
+// command that is sure to ask calls it before anything is sent.
+func (d *Deps) canConfirm() error {
+	if d.flags.Yes || d.StdinTTY && d.StderrTTY {
+		return nil
+	}
+	return hintf(usagef("this changes the cluster and there is no terminal to confirm it on"),
+		"repeat the command with --yes, or with --dry-run to see what it would do")
 }
 
 // readLine reads to the first line feed, byte by byte: what follows on stdin

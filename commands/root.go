@@ -74,6 +74,8 @@ the kind "error".`,
 	root.SetHelpCommand(newHelpCmd(root))
 	root.AddCommand(
 		newFeatureCmd(d),
+		newDrainCmd(d, runDrain),
+		newTxnCmd(d),
 		newInspectCmd(d),
 		newCtpCmd(d, runCtp),
 		newConfigCmd(d),

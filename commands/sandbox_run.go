@@ -33,6 +33,10 @@ type SandboxConfig struct {
 	DataDir        string // "" keeps everything in memory
 	Control        string // address of the control endpoint, "" for none
 	Topics         []SandboxTopic
+	BrokerConfigs  map[string]string
+	// Warning is told what somebody has to do something about while the sandbox
+	// runs; nil for nobody.
+	Warning func(text string)
 }
 
 // SandboxTopic is a topic to create.
@@ -61,7 +65,7 @@ transactions as KIP-1289 has them. It is made for rehearsals, demonstrations and
 tests. It is no Kafka to keep data in.`,
 		Example: `  kshare sandbox run --topic orders:3`,
 	}
-	cmd.AddCommand(newSandboxRunCmd(d, runSandboxRun))
+	cmd.AddCommand(newSandboxRunCmd(d, runSandboxRun), newSandboxFaultCmd(d))
 	return cmd
 }
 
@@ -101,7 +105,7 @@ type sandboxLoaded struct {
 
 func newSandboxRunCmd(d *Deps, run runFunc[sandboxRunOptions, *runningSandbox]) *cobra.Command {
 	var opts sandboxRunOptions
-	var topics, loads []string
+	var topics, loads, configs []string
 	cmd := &cobra.Command{
 		Use:   "run",
 		Short: "Run a sandbox until it is told to stop",
@@ -117,15 +121,21 @@ whatever kind but NUL bytes; empty lines are left out. Topics that --topic does
 not name are created with 6 partitions.
 
 With --data-dir a sandbox goes on where the last one there ended, and keeps its
-level of share.version.`,
+level of share.version. That holds if it was killed, too: records and
+acknowledgements of a transaction share one outcome. A transaction that was open
+then and had records can only be aborted (TRANSACTION_ABORTABLE).`,
 		Example: `  kshare sandbox run --topic orders:3 --topic shipped
   kshare sandbox run --load orders=examples/orders.ndjson -o json
   tail -n 100 app.log | kshare sandbox run --load log=-
-  kshare sandbox run --brokers 3 --port 9092 --profile draft --data-dir ./sandbox-data`,
+  kshare sandbox run --brokers 3 --port 9092 --profile draft --data-dir ./sandbox-data
+  kshare sandbox run --broker-config group.share.record.lock.duration.ms=15000`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			var err error
 			if opts.Topics, opts.Loads, err = parseSandboxTopics(topics, loads); err != nil {
+				return err
+			}
+			if opts.BrokerConfigs, err = parseBrokerConfigs(configs); err != nil {
 				return err
 			}
 			if err := checkSandboxConfig(&opts.SandboxConfig); err != nil {
@@ -143,11 +153,12 @@ level of share.version.`,
 	fs.IntVar(&opts.Port, "port", 0, "`port` of the first broker, the others follow (default any free port)")
 	fs.StringArrayVar(&topics, "topic", nil, "create a topic, `name[:partitions]`; may be repeated")
 	fs.StringArrayVar(&loads, "load", nil, "load `topic=file`, one record a line, - for stdin; may be repeated")
+	fs.StringArrayVar(&configs, "broker-config", nil, "set a broker config, `name=value`; may be repeated")
 	fs.StringVar(&opts.Profile, "profile", "kip", "`dialect` of KIP-1289: "+dialectChoice())
 	fs.IntVar(&opts.ShareVersion, "share-version", -1, "finalized `level` of share.version, -1 for that of the profile")
 	fs.StringVar(&opts.PendingState, "pending-state", pendingPersisted, "`where` staged acknowledgements are kept: persisted, or memory as in the voted text")
 	fs.StringVar(&opts.DataDir, "data-dir", "", "keep data in `directory` (default in memory)")
-	fs.StringVar(&opts.Control, "control", "", "serve /healthz, /state and /metrics over HTTP on a loopback `address`")
+	fs.StringVar(&opts.Control, "control", "", "serve /healthz, /state, /metrics and /faults over HTTP on a loopback `address`")
 	fs.BoolVar(&opts.AnyAddress, "any-address", false, "listen on all addresses instead of loopback")
 	fs.StringVar(&opts.AdvertisedHost, "advertised-host", "", "with --any-address: the `host` that clients are told (default the name of this machine)")
 	return cmd
@@ -263,6 +274,21 @@ func parseSandboxTopics(topics, loads []string) ([]SandboxTopic, []sandboxLoad, 
 	return ts, ls, nil
 }
 
+func parseBrokerConfigs(configs []string) (map[string]string, error) {
+	var out map[string]string
+	for _, s := range configs {
+		name, value, ok := strings.Cut(s, "=")
+		if !ok || name == "" {
+			return nil, usagef("--broker-config %q: want NAME=VALUE", s)
+		}
+		if out == nil {
+			out = make(map[string]string)
+		}
+		out[name] = value
+	}
+	return out, nil
+}
+
 func parseSandboxTopic(s string) (SandboxTopic, error) {
 	name, count, counted := strings.Cut(s, ":")
 	t := SandboxTopic{Name: name, Partitions: defaultSandboxPartitions}
@@ -325,6 +351,7 @@ func runSandboxRun(ctx context.Context, d *Deps, opts sandboxRunOptions) (*runni
 	if opts.AnyAddress {
 		d.Warn("the sandbox listens on all addresses of this machine, and lets everybody in who can reach it")
 	}
+	opts.Warning = d.Warn
 	sb, err := d.StartSandbox(ctx, opts.SandboxConfig)
 	if err != nil {
 		return nil, err

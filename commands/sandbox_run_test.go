@@ -59,6 +59,9 @@ func TestSandboxRunParsing(t *testing.T) {
 			SandboxConfig: with(func(c *SandboxConfig) { c.Topics = []SandboxTopic{{"a", 6}} }),
 			Loads:         []sandboxLoad{{"a", "x"}, {"a", "y"}},
 		}},
+		{"broker configs", "--broker-config a=b --broker-config c=d=e --broker-config f=", sandboxRunOptions{SandboxConfig: with(func(c *SandboxConfig) {
+			c.BrokerConfigs = map[string]string{"a": "b", "c": "d=e", "f": ""}
+		})}},
 		{"all else", "--brokers 1 --port 9092 --pending-state memory --data-dir d --control 127.0.0.1:0 --any-address", sandboxRunOptions{SandboxConfig: with(func(c *SandboxConfig) {
 			c.Brokers, c.Port, c.PendingState, c.DataDir, c.Control, c.AnyAddress = 1, 9092, "memory", "d", "127.0.0.1:0", true
 		})}},
@@ -98,6 +101,8 @@ func TestSandboxRunRefuses(t *testing.T) {
 		{"--topic a:0", `--topic "a:0": want NAME or NAME:PARTITIONS`},
 		{"--topic a:x", `--topic "a:x": want NAME or NAME:PARTITIONS`},
 		{"--topic a --topic a:2", `--topic "a": given twice`},
+		{"--broker-config a", `--broker-config "a": want NAME=VALUE`},
+		{"--broker-config =a", `--broker-config "=a": want NAME=VALUE`},
 		{"--load orders.ndjson", `--load "orders.ndjson": want TOPIC=FILE`},
 		{"--load a=", `--load "a=": want TOPIC=FILE`},
 		{"--load =x", `--load "=x": want TOPIC=FILE`},
@@ -145,7 +150,10 @@ func TestSandboxRunClosesWhatItStarted(t *testing.T) {
 	}}
 	var config SandboxConfig
 	d := &Deps{In: strings.NewReader("a\nb\n"), StartSandbox: func(_ context.Context, c SandboxConfig) (Sandbox, error) {
-		config = c
+		if c.Warning == nil {
+			t.Error("nobody would hear of a warning")
+		}
+		config, config.Warning = c, nil
 		return sb, nil
 	}}
 	want := SandboxConfig{Brokers: 1, Topics: []SandboxTopic{{"orders", 2}}}

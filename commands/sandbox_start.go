@@ -58,6 +58,10 @@ func sandboxOptions(c SandboxConfig) ([]sandbox.Option, error) {
 		sandbox.WithShareVersion(int16(c.ShareVersion)),
 		sandbox.WithPendingState(pending),
 		sandbox.WithDataDir(c.DataDir),
+		sandbox.WithBrokerConfigs(c.BrokerConfigs),
+	}
+	if c.Warning != nil {
+		opts = append(opts, sandbox.WithWarnings(func(text string) { c.Warning("sandbox: " + text) }))
 	}
 	for _, t := range c.Topics {
 		opts = append(opts, sandbox.WithTopics(sandbox.Topic{Name: t.Name, Partitions: int32(t.Partitions)}))

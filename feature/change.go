@@ -75,6 +75,11 @@ type Change struct {
 	// What the change takes away, or may.
 	losesTxnAcks  bool
 	cutsProducers bool
+	// hidesTxnAcks says that share.version goes below the level that has
+	// transactional acknowledgement, so that brokers need not advertise it.
+	hidesTxnAcks bool
+	// stopsGroups says that share groups are switched off.
+	stopsGroups bool
 	// enables says that it switches transactional acknowledgement on.
 	enables bool
 }
@@ -286,6 +291,8 @@ func (c *Change) foresee() {
 	acksAfter := after.txnAcks && tvAfter >= wire.TransactionVersion
 	c.enables = acksAfter && !acksBefore
 	c.losesTxnAcks = acksBefore && !acksAfter
+	c.hidesTxnAcks = before.txnAcks && !after.txnAcks
+	c.stopsGroups = before.shareGroups && !after.shareGroups
 	c.cutsProducers = tvAfter < tvBefore
 	for _, it := range c.Items {
 		if it.needed() {

@@ -7,6 +7,8 @@ import (
 	"testing"
 
 	"github.com/kshare/kshare/cluster"
+	"github.com/kshare/kshare/inspect"
+	"github.com/kshare/kshare/wire"
 	"github.com/twmb/franz-go/pkg/kversion"
 )
 
@@ -244,38 +246,54 @@ func TestNewDowngrade(t *testing.T) {
 }
 
 func TestGuard(t *testing.T) {
-	plain := Transaction{TransactionalID: "plain", State: "Ongoing", HoldsShareAcks: new(false)}
-	holding := Transaction{TransactionalID: "holding", State: "PrepareCommit", HoldsShareAcks: new(true)}
-	unclear := Transaction{TransactionalID: "unclear", State: "Ongoing"}
+	holding, other := holdingAcks("holding", "PrepareCommit"), plain("plain", "Ongoing")
+	unclear := inspect.Transaction{TransactionalID: "unclear", State: "Ongoing", ProducerEpoch: -1, TimeoutMS: -1}
+	twoPhase := holdingAcks("flink", "Ongoing")
+	twoPhase.TimeoutMS = inspect.TwoPhaseTimeoutMS
+	orphan := using()
+	orphan.States = []inspect.ShareState{{
+		GroupID: "g", Partition: 1, Batches: []wire.StateBatch{{
+			FirstOffset: 1, LastOffset: 2, DeliveryState: wire.TxPending, Staged: wire.StagedOwner{ProducerID: 77, ProducerEpoch: 3},
+		}},
+	}}
 	for name, c := range map[string]struct {
 		broker  cluster.BrokerVersions
 		updates []string
-		open    OpenTransactions
-		force   bool
+		seen    *inspect.Evidence // nil is nobody
+		o       GuardOptions
 		text    string // part of the refusal; "" is none
 		by      []string
+		rows    int
 	}{
 		"nothing open":                            {broker: kip(2, 2), updates: []string{"share.version=1"}},
-		"other transactions do not matter":        {broker: kip(2, 2), updates: []string{"share.version=1"}, open: OpenTransactions{Transactions: []Transaction{plain}}},
-		"share acknowledgements":                  {broker: kip(2, 2), updates: []string{"share.version=1"}, open: OpenTransactions{Transactions: []Transaction{holding, plain}}, text: `1 open transaction holds or may hold share acknowledgements: "holding" (PrepareCommit)`, by: []string{"holding"}},
-		"perhaps share acknowledgements":          {broker: kip(2, 2), updates: []string{"share.version=1"}, open: OpenTransactions{Transactions: []Transaction{unclear}}, text: `"unclear"`, by: []string{"unclear"}},
-		"something hidden":                        {broker: kip(2, 2), updates: []string{"share.version=1"}, open: OpenTransactions{Unknown: []string{"hidden"}}, text: "unknown is not zero: hidden"},
-		"something hidden cannot be forced":       {broker: kip(2, 2), updates: []string{"share.version=1"}, force: true, open: OpenTransactions{Unknown: []string{"hidden"}}, text: "unknown is not zero"},
-		"stock 4.4 has no share acknowledgements": {broker: stock44(2), updates: []string{"share.version=1"}, open: OpenTransactions{Transactions: []Transaction{holding}, Unknown: []string{"hidden"}}},
-		"live producers":                          {broker: stock44(2), updates: []string{"transaction.version=1"}, open: OpenTransactions{Transactions: []Transaction{holding, plain}}, text: `2 producers have open transactions: "holding" (PrepareCommit), "plain" (Ongoing)`, by: []string{"holding", "plain"}},
-		"live producers, accepted":                {broker: stock44(2), updates: []string{"transaction.version=1"}, force: true, open: OpenTransactions{Transactions: []Transaction{plain}}},
-		"live producers, hidden":                  {broker: stock44(2), updates: []string{"transaction.version=1"}, open: OpenTransactions{Unknown: []string{"hidden"}}, text: "unknown is not zero"},
-		"live producers, hidden and accepted":     {broker: stock44(2), updates: []string{"transaction.version=1"}, force: true, open: OpenTransactions{Unknown: []string{"hidden"}}},
-		"forcing producers strands no records":    {broker: kip(2, 2), updates: []string{"transaction.version=1"}, force: true, open: OpenTransactions{Transactions: []Transaction{holding}}, text: "share acknowledgements", by: []string{"holding"}},
-		"another feature":                         {broker: stock44(2), updates: []string{"group.version=0"}, open: OpenTransactions{Transactions: []Transaction{plain}}},
-		"nothing to change":                       {broker: kip(1, 2), updates: []string{"share.version=1"}, open: OpenTransactions{Transactions: []Transaction{holding}}},
+		"other transactions do not matter":        {broker: kip(2, 2), updates: []string{"share.version=1"}, seen: using(other)},
+		"share acknowledgements":                  {broker: kip(2, 2), updates: []string{"share.version=1"}, seen: using(holding, other), text: `1 open transaction holds or may hold share acknowledgements: "holding" (PrepareCommit)`, by: []string{"holding"}, rows: 1},
+		"perhaps share acknowledgements":          {broker: kip(2, 2), updates: []string{"share.version=1"}, seen: hiding(unclear), text: `"unclear"`, by: []string{"unclear"}, rows: 1},
+		"left behind":                             {broker: kip(2, 2), updates: []string{"share.version=1"}, seen: orphan, text: "1 producer has left records in TX_PENDING, and no transaction will end that: producer 77", rows: 1},
+		"something hidden":                        {broker: kip(2, 2), updates: []string{"share.version=1"}, seen: hiding(), text: "unknown is not zero: hidden"},
+		"something hidden cannot be forced":       {broker: kip(2, 2), updates: []string{"share.version=1"}, o: GuardOptions{ForceLiveProducers: true}, seen: hiding(), text: "unknown is not zero"},
+		"stock 4.4 has no share acknowledgements": {broker: stock44(2), updates: []string{"share.version=1"}, seen: hiding(holding)},
+		"live producers":                          {broker: stock44(2), updates: []string{"transaction.version=1"}, seen: using(holding, other), text: `2 producers have open transactions: "holding" (PrepareCommit), "plain" (Ongoing)`, by: []string{"holding", "plain"}},
+		"live producers, accepted":                {broker: stock44(2), updates: []string{"transaction.version=1"}, o: GuardOptions{ForceLiveProducers: true}, seen: using(other)},
+		"live producers, hidden":                  {broker: stock44(2), updates: []string{"transaction.version=1"}, seen: hiding(), text: "unknown is not zero"},
+		"live producers, hidden and accepted":     {broker: stock44(2), updates: []string{"transaction.version=1"}, o: GuardOptions{ForceLiveProducers: true}, seen: hiding()},
+		"forcing producers strands no records":    {broker: kip(2, 2), updates: []string{"transaction.version=1"}, o: GuardOptions{ForceLiveProducers: true}, seen: using(holding), text: "share acknowledgements", by: []string{"holding"}, rows: 1},
+		"another feature":                         {broker: stock44(2), updates: []string{"group.version=0"}, seen: using(other)},
+		"nothing to change":                       {broker: kip(1, 2), updates: []string{"share.version=1"}, seen: using(holding)},
+		"a drain waits for it":                    {broker: kip(2, 2), updates: []string{"share.version=1"}, o: GuardOptions{WillDrain: true}, seen: using(holding)},
+		"a drain waits for producers":             {broker: stock44(2), updates: []string{"transaction.version=1"}, o: GuardOptions{WillDrain: true}, seen: using(other)},
+		"a drain does not wait for ever":          {broker: kip(2, 2), updates: []string{"share.version=1"}, o: GuardOptions{WillDrain: true}, seen: using(holding, twoPhase), text: `1 open transaction holds or may hold share acknowledgements: "flink" (Ongoing)`, by: []string{"flink"}, rows: 2},
+		"a drain sees what is hidden no better":   {broker: kip(2, 2), updates: []string{"share.version=1"}, o: GuardOptions{WillDrain: true}, seen: hiding(), text: "unknown is not zero"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			change, err := NewDowngrade(report(c.broker), updates(t, c.updates...), false)
 			if err != nil {
 				t.Fatal(err)
 			}
-			err = change.Guard(&c.open, GuardOptions{ForceLiveProducers: c.force})
+			if c.seen == nil {
+				c.seen = using()
+			}
+			err = change.Guard(c.seen, c.o)
 			if c.text == "" {
 				if err != nil {
 					t.Errorf("Guard refuses: %v", err)
@@ -283,17 +301,30 @@ func TestGuard(t *testing.T) {
 				return
 			}
 			e, ok := errors.AsType[*RefusedError](err)
-			if !ok || !strings.Contains(err.Error(), c.text) {
+			if !ok || !strings.Contains(err.Error(), c.text) || e.Hint() == "" {
 				t.Fatalf("Guard = %v, want a refusal with %q", err, c.text)
 			}
 			var by []string
 			for _, tx := range e.Transactions {
 				by = append(by, tx.TransactionalID)
 			}
-			if !slices.Equal(by, c.by) {
-				t.Errorf("refused by %q, want %q", by, c.by)
+			if !slices.Equal(by, c.by) || len(e.Pending) != c.rows {
+				t.Errorf("refused by %q with %d rows, want %q with %d", by, len(e.Pending), c.by, c.rows)
 			}
 		})
+	}
+}
+
+// Where nobody has looked, nobody knows.
+func TestGuardWithoutLook(t *testing.T) {
+	for _, b := range []cluster.BrokerVersions{kip(2, 2), stock44(2)} {
+		change, err := NewDowngrade(report(b), updates(t, "transaction.version=1"), false)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := change.Guard(nil, GuardOptions{}); kind(err) != "refused" {
+			t.Errorf("Guard(nil) = %v, want a refusal", err)
+		}
 	}
 }
 

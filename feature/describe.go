@@ -10,16 +10,7 @@ import (
 
 	"github.com/kshare/kshare/cluster"
 	"github.com/kshare/kshare/wire"
-	"github.com/twmb/franz-go/pkg/kmsg"
 )
-
-// Cluster is what this package needs of a connection; *cluster.Client is one.
-type Cluster interface {
-	Describe(ctx context.Context) (cluster.Description, error)
-	Request(ctx context.Context, req kmsg.Request) (kmsg.Response, error)
-	RequestBroker(ctx context.Context, node int32, req kmsg.Request) (kmsg.Response, error)
-	Topics(ctx context.Context, names ...string) (map[string]cluster.Topic, error)
-}
 
 // Agreement says whether brokers agree about something.
 type Agreement string

@@ -19,6 +19,7 @@
 //	}
 //	res, err := change.Execute(ctx, cl, feature.ExecuteOptions{})
 //
-// It drains nothing and ends no transaction; a downgrade that needs either is
-// refused with a [*RefusedError].
+// A downgrade that somebody would suffer from is refused with a [*RefusedError]
+// that names them, or waits for them: [ExecuteOptions.Drain] takes a drain
+// (package drain). It ends no transaction by itself.
 package feature

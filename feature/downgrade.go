@@ -3,9 +3,11 @@ package feature
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/kshare/kshare/cluster"
+	"github.com/kshare/kshare/inspect"
 	"github.com/kshare/kshare/wire"
 )
 
@@ -23,18 +25,21 @@ type GuardOptions struct {
 	// ForceLiveProducers lets transaction.version be lowered under producers
 	// with open transactions. It is no leave to strand share acknowledgements.
 	ForceLiveProducers bool
+	// WillDrain passes over what ends by itself: a drain is to wait for it first.
+	WillDrain bool
 }
 
 // NeedsTransactions reports whether the change is safe only where no
 // transaction is open that would suffer, so that [Change.Guard] has to look.
 func (c *Change) NeedsTransactions() bool { return c.Needed() && (c.losesTxnAcks || c.cutsProducers) }
 
-// Guard refuses a downgrade that open transactions would suffer from: those that
-// hold share acknowledgements, when transactional acknowledgement goes away with
-// the level, and all, when transaction.version is lowered. Released controllers
-// check neither. It is pure. It may return *RefusedError, also where it is not
-// known what is open.
-func (c *Change) Guard(open *OpenTransactions, o GuardOptions) error {
+// Guard refuses a downgrade that somebody would suffer from: who holds share
+// acknowledgements, when transactional acknowledgement goes away with the level,
+// and who has any transaction open, when transaction.version is lowered. Released
+// controllers check neither. It is pure; ev may be nil where
+// [Change.NeedsTransactions] is false. It may return *RefusedError, also where it
+// is not known what is open.
+func (c *Change) Guard(ev *inspect.Evidence, o GuardOptions) error {
 	if !c.NeedsTransactions() {
 		return nil
 	}
@@ -42,40 +47,47 @@ func (c *Change) Guard(open *OpenTransactions, o GuardOptions) error {
 	if c.cutsProducers {
 		culprit = wire.FeatureTransactionVersion
 	}
-	if c.losesTxnAcks {
-		if held := open.HoldingShareAcks(); len(held) > 0 {
-			return c.stopped(culprit, held, "wait until they have ended, at the latest after their timeout; records that are staged in them would be stuck",
-				"%s share acknowledgements: %s", count(len(held), "open transaction holds or may hold", "open transactions hold or may hold"), ids(held))
+	u := c.inTheWay(ev, o)
+	if len(u.holders) > 0 {
+		return c.stopped(culprit, u, c.heldAdvice(u), heldReasons(u)...)
+	}
+	if c.cutsProducers && len(u.open) > 0 {
+		return c.stopped(culprit, u, "stop these producers first (--drain then waits until their transactions have ended), or accept that they end with a fatal error: --force-live-producers",
+			fmt.Sprintf("%s: %s", count(len(u.open), "producer has an open transaction", "producers have open transactions"), ids(u.open)))
+	}
+	if ev == nil || len(u.unknown) > 0 && (c.losesTxnAcks || !o.ForceLiveProducers) {
+		if ev == nil {
+			u.unknown = []string{"nobody has looked"}
 		}
-	}
-	if c.cutsProducers && !o.ForceLiveProducers && len(open.Transactions) > 0 {
-		return c.stopped(culprit, open.Transactions, "stop these producers first, or accept that they end with a fatal error: --force-live-producers",
-			"%s: %s", count(len(open.Transactions), "producer has an open transaction", "producers have open transactions"), ids(open.Transactions))
-	}
-	if len(open.Unknown) > 0 && (c.losesTxnAcks || !o.ForceLiveProducers) {
-		err := c.refused(culprit, open.Advice, "it is not known which transactions are open, and unknown is not zero: "+strings.Join(open.Unknown, "; "))
-		err.Transactions = open.Transactions
-		return err
+		return c.stopped(culprit, u, u.advice, "it is not known which transactions are open, and unknown is not zero: "+strings.Join(u.unknown, "; "))
 	}
 	return nil
 }
 
-func (c *Change) stopped(culprit string, by []Transaction, advice, format string, args ...any) error {
-	err := c.refused(culprit, advice, fmt.Sprintf(format, args...))
-	err.Transactions = by
+// heldReasons says who holds share acknowledgements.
+func heldReasons(u usage) []string {
+	open, orphans := orphaned(u.holders)
+	var out []string
+	if len(open) > 0 {
+		out = append(out, fmt.Sprintf("%s share acknowledgements: %s", count(len(open), "open transaction holds or may hold", "open transactions hold or may hold"), holderNames(open)))
+	}
+	if len(orphans) > 0 {
+		out = append(out, fmt.Sprintf("%s TX_PENDING, and no transaction will end that: %s", count(len(orphans), "producer has left records in", "producers have left records in"), holderNames(orphans)))
+	}
+	return out
+}
+
+func (c *Change) heldAdvice(u usage) string {
+	if _, orphans := orphaned(u.holders); len(orphans) > 0 {
+		return "end them first: kshare drain --abort-hanging; see kshare inspect pending"
+	}
+	return "wait until they have ended (--drain does), at the latest after their timeout; records that are staged in them would be stuck"
+}
+
+func (c *Change) stopped(culprit string, u usage, advice string, reasons ...string) *RefusedError {
+	err := c.refused(culprit, advice, reasons...)
+	err.Transactions, err.Pending = u.open, u.rows
 	return err
-}
-
-// left returns the transactions that the change has stranded after all: those
-// that were begun between the last look and the change.
-func (c *Change) left(open *OpenTransactions, o GuardOptions) []Transaction {
-	switch {
-	case c.cutsProducers && !o.ForceLiveProducers:
-		return open.Transactions
-	case c.losesTxnAcks:
-		return open.HoldingShareAcks()
-	}
-	return nil
 }
 
 func count(n int, one, many string) string {
@@ -89,36 +101,33 @@ func count(n int, one, many string) string {
 const maxNamed = 10
 
 func ids(ts []Transaction) string {
-	parts := make([]string, 0, maxNamed+1)
-	for i, t := range ts {
-		if i == maxNamed {
-			parts = append(parts, fmt.Sprintf("and %d more", len(ts)-maxNamed))
-			break
-		}
-		parts = append(parts, fmt.Sprintf("%q (%s)", t.TransactionalID, t.State))
+	names := make([]string, 0, len(ts))
+	for _, t := range ts {
+		names = append(names, fmt.Sprintf("%q (%s)", t.TransactionalID, t.State))
 	}
-	return strings.Join(parts, ", ")
+	return list(names)
 }
 
-// look lists the open transactions if the change needs them.
-func (c *Change) look(ctx context.Context, cl Cluster) (*OpenTransactions, error) {
-	if !c.NeedsTransactions() {
-		return &OpenTransactions{}, nil
+// list joins names, the first ones if they are many.
+func list(names []string) string {
+	if more := len(names) - maxNamed; more > 0 {
+		names = append(slices.Clone(names[:maxNamed]), fmt.Sprintf("and %d more", more))
 	}
-	return ListOpen(ctx, cl, c.report)
+	return strings.Join(names, ", ")
 }
 
-// Check reads the open transactions, if the change needs to know them, and
-// applies [Change.Guard].
-func (c *Change) Check(ctx context.Context, cl Cluster, o GuardOptions) (*OpenTransactions, error) {
+// Check looks at who would suffer from the change, if that matters to it, and
+// applies [Change.Guard]. The evidence is nil where nobody could. An upgrade is
+// checked by [Change.CheckHealth].
+func (c *Change) Check(ctx context.Context, cl Cluster, o ExecuteOptions) (*inspect.Evidence, error) {
 	if c.Direction == Upgrade {
-		return &OpenTransactions{}, c.CheckHealth(ctx, cl)
+		return nil, c.CheckHealth(ctx, cl)
 	}
-	open, err := c.look(ctx, cl)
+	ev, err := c.look(ctx, cl, o)
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w", c.Op(), err)
+		return nil, err
 	}
-	return open, c.Guard(open, o)
+	return ev, c.Guard(ev, o.Guard)
 }
 
 // gone says what is still there of transactional acknowledgement on a broker

@@ -7,6 +7,8 @@ import (
 	"strings"
 
 	"github.com/kshare/kshare/cluster"
+	"github.com/kshare/kshare/drain"
+	"github.com/kshare/kshare/inspect"
 	"github.com/twmb/franz-go/pkg/kerr"
 )
 
@@ -20,8 +22,10 @@ type RefusedError struct {
 	// before it was known which.
 	Direction Direction
 	Items     []Item
-	// Transactions are those that stand in the way, if it is transactions.
+	// Transactions are those that stand in the way, if it is transactions, and
+	// Pending the records that they hold, the oldest first.
 	Transactions []Transaction
+	Pending      []inspect.PendingRow
 }
 
 // Error reads "op: refused, nothing was sent: reason; reason".
@@ -96,6 +100,9 @@ type UpdateError struct {
 	Broker  int32
 	Err     error  // a *kerr.Error
 	Message string // the broker's own text, "" when it gave none
+	// Pending are the records in TX_PENDING, the oldest first, where the level was
+	// to be lowered that allows them. Whether they are why, the broker has to say.
+	Pending []inspect.PendingRow
 }
 
 // Error reads "lower share.version from 2 to 1: broker 0: CODE (text)".
@@ -127,6 +134,8 @@ func (e *UpdateError) Hint() string {
 	switch {
 	case errors.Is(e.Err, kerr.ClusterAuthorizationFailed):
 		return "grant ALTER on the cluster to this principal"
+	case len(e.Pending) > 0:
+		return "records are pending in transactions: see kshare inspect pending; kshare drain waits until none is, or ends them"
 	case errors.Is(e.Err, kerr.InvalidUpdateVersion), errors.Is(e.Err, kerr.FeatureUpdateFailed):
 		return "'kshare feature describe -o wide' shows which levels each broker supports; nothing stronger was tried"
 	}
@@ -231,17 +240,26 @@ func (e *PartialError) Unwrap() []error {
 	return out
 }
 
-// RacedError says that a level was lowered, and that transactions which suffer
-// from it were begun between the last look and the change.
+// RacedError says that a level was lowered, and that records became pending, or
+// transactions were begun, which suffer from it between the last look and the
+// change.
 type RacedError struct {
-	Op           string
+	Op string
+	// Holders are who holds the records, Transactions the open transactions, those
+	// of holders among them.
+	Holders      []drain.Step
 	Transactions []Transaction
+	Pending      []inspect.PendingRow // the oldest first
 }
 
-// Error names the transactions.
+// Error names the owners.
 func (e *RacedError) Error() string {
+	names := holderNames(e.Holders)
+	if names == "" {
+		names = ids(e.Transactions)
+	}
 	return fmt.Sprintf("%s: done, but raced: %s after the last look: %s", e.Op,
-		count(len(e.Transactions), "transaction was begun", "transactions were begun"), ids(e.Transactions))
+		count(max(len(e.Holders), len(e.Transactions)), "transaction was begun", "transactions were begun"), names)
 }
 
 // Hint returns what to do next.

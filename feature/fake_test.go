@@ -3,9 +3,13 @@ package feature
 import (
 	"context"
 	"fmt"
+	"time"
 
 	"github.com/kshare/kshare/cluster"
+	"github.com/kshare/kshare/drain"
+	"github.com/kshare/kshare/inspect"
 	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
@@ -54,4 +58,46 @@ func (f *fakeCluster) Topics(_ context.Context, names ...string) (map[string]clu
 		out[name] = t
 	}
 	return out, nil
+}
+
+func (f *fakeCluster) AllTopics(context.Context) ([]cluster.Topic, error) { return nil, nil }
+
+func (f *fakeCluster) ReadPartition(context.Context, cluster.Topic, int32, func(*kgo.Record)) error {
+	return kerr.UnknownTopicOrPartition
+}
+
+// sees is an observer of what a function says.
+type sees func() *inspect.Evidence
+
+func (f sees) Observe(context.Context, []string) (drain.Observation, error) {
+	return drain.Observation{Evidence: f()}, nil
+}
+
+// nobody is an observer of a cluster without transactions that hides nothing.
+func nobody() drain.Observer { return sees(func() *inspect.Evidence { return using() }) }
+
+// using is evidence of open transactions.
+func using(ts ...inspect.Transaction) *inspect.Evidence {
+	return &inspect.Evidence{Time: time.Unix(2000, 0), Transactions: ts, StatePartitions: 50}
+}
+
+// hiding is evidence in which something could not be seen.
+func hiding(ts ...inspect.Transaction) *inspect.Evidence {
+	ev := using(ts...)
+	ev.Gaps = []inspect.Gap{{Source: inspect.SourceListTransactions, Reason: "hidden", Advice: "grant it"}}
+	return ev
+}
+
+// holdingAcks is a transaction with share acknowledgements, plain one without.
+func holdingAcks(id, state string) inspect.Transaction {
+	t := plain(id, state)
+	t.Partitions = append(t.Partitions, inspect.TopicPartitions{Topic: stateTopic, Partitions: []int32{7}})
+	return t
+}
+
+func plain(id, state string) inspect.Transaction {
+	return inspect.Transaction{
+		TransactionalID: id, State: state, ProducerID: 9, ProducerEpoch: 1, TimeoutMS: 60_000, Started: time.Unix(1990, 0),
+		Partitions: []inspect.TopicPartitions{{Topic: "out", Partitions: []int32{0}}},
+	}
 }

@@ -4,8 +4,11 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/kshare/kshare/cluster"
+	"github.com/kshare/kshare/drain"
+	"github.com/kshare/kshare/inspect"
 	"github.com/kshare/kshare/wire"
 )
 
@@ -53,17 +56,23 @@ type Plan struct {
 // are open.
 func (p *Plan) NeedsTransactions() bool { return p.change.NeedsTransactions() }
 
+// Observer is [Change.Observer].
+func (p *Plan) Observer(cl Cluster, dialect string, now func() time.Time) drain.Observer {
+	return p.change.Observer(cl, dialect, now)
+}
+
 // Incomplete reports whether the plan was made without knowing all brokers.
 func (p *Plan) Incomplete() bool { return p.report.Incomplete() }
 
 // Report returns what the plan was made from.
 func (p *Plan) Report() *Report { return p.report }
 
-// NewPlan plans the way from a report to levels. It is pure. open is what is
-// known of open transactions; nil is nothing, which blocks what depends on it.
+// NewPlan plans the way from a report to levels. It is pure. ev is what is known
+// of who would suffer from a downgrade; nil is nothing, which blocks what depends
+// on it.
 // It may return *DirectionError when some levels are to go up and others down:
 // that is two plans.
-func NewPlan(r *Report, updates []Update, open *OpenTransactions) (*Plan, error) {
+func NewPlan(r *Report, updates []Update, ev *inspect.Evidence) (*Plan, error) {
 	updates = slices.Clone(updates)
 	slices.SortFunc(updates, func(a, b Update) int { return strings.Compare(a.Feature, b.Feature) })
 	c, err := planned(r, updates)
@@ -74,7 +83,7 @@ func NewPlan(r *Report, updates []Update, open *OpenTransactions) (*Plan, error)
 	if c.Direction == Upgrade {
 		p.Steps = stepsUp(r, c)
 	} else {
-		p.Steps = stepsDown(r, c, open)
+		p.Steps = stepsDown(r, c, ev)
 	}
 	order(p.Steps)
 	for _, s := range p.Steps {
@@ -276,7 +285,7 @@ func clientsStep(r *Report) Step {
 	return s
 }
 
-func stepsDown(r *Report, c *Change, open *OpenTransactions) []Step {
+func stepsDown(r *Report, c *Change, ev *inspect.Evidence) []Step {
 	levels := finalizedStep(r, c)
 	// That levels come first is what the order of the steps says.
 	levels.Effects = slices.DeleteFunc(slices.Clone(c.Effects), func(e string) bool { return e == levelsFirst })
@@ -285,7 +294,7 @@ func stepsDown(r *Report, c *Change, open *OpenTransactions) []Step {
 	}
 	var steps []Step
 	if c.NeedsTransactions() {
-		steps = append(steps, haltStep(c, open), endedStep(c, open))
+		steps = append(steps, haltStep(c, ev), endedStep(c, ev))
 	}
 	lowered := levels.State == StepDone
 	steps = append(steps, levels)
@@ -299,47 +308,43 @@ func stepsDown(r *Report, c *Change, open *OpenTransactions) []Step {
 	return append(steps, back)
 }
 
-func haltStep(c *Change, open *OpenTransactions) Step {
+func haltStep(c *Change, ev *inspect.Evidence) Step {
 	s := Step{ID: "halt", Title: "Stop the clients that acknowledge in transactions", State: StepReady}
 	if c.cutsProducers {
 		s.Title = "Stop all transactional producers"
 	}
-	switch in := inTheWay(c, open); {
-	case open == nil:
+	switch u := c.inTheWay(ev, GuardOptions{}); {
+	case ev == nil:
 		s.Why = "it is not known which transactions are open"
-	case len(in) > 0:
-		s.Why = fmt.Sprintf("they are at work: %s", ids(in))
-	case len(open.Unknown) > 0:
-		s.Why = "it is not known whether any is at work: " + strings.Join(open.Unknown, "; ")
+	case len(u.open) > 0:
+		s.Why = fmt.Sprintf("they are at work: %s", ids(u.open))
+	case len(u.unknown) > 0:
+		s.Why = "it is not known whether any is at work: " + strings.Join(u.unknown, "; ")
 	default:
 		s.State, s.Why = StepDone, "none has a transaction open now; make sure that none begins one"
 	}
 	return s
 }
 
-func endedStep(c *Change, open *OpenTransactions) Step {
+func endedStep(c *Change, ev *inspect.Evidence) Step {
 	s := Step{ID: "drain", Title: "Wait until their transactions have ended", State: StepBlocked}
-	switch in := inTheWay(c, open); {
-	case open == nil:
+	u := c.inTheWay(ev, GuardOptions{})
+	_, orphans := orphaned(u.holders)
+	if c.losesTxnAcks {
+		s.Command = new("kshare drain")
+	}
+	switch {
+	case ev == nil:
 		s.Why = "it is not known which transactions are open"
-	case len(in) > 0:
-		s.Why = fmt.Sprintf("%s: %s; each ends when its producer ends it, or after its timeout", count(len(in), "transaction is open", "transactions are open"), ids(in))
-	case len(open.Unknown) > 0:
-		s.Why = "unknown is not zero: " + strings.Join(open.Unknown, "; ")
+	case len(orphans) > 0:
+		s.Why = strings.Join(heldReasons(u), "; ")
+		s.Command = new("kshare drain --abort-hanging")
+	case len(u.open) > 0:
+		s.Why = fmt.Sprintf("%s: %s; each ends when its producer ends it, or after its timeout", count(len(u.open), "transaction is open", "transactions are open"), ids(u.open))
+	case len(u.unknown) > 0:
+		s.Why = "unknown is not zero: " + strings.Join(u.unknown, "; ")
 	default:
-		s.State, s.Why = StepDone, "no such transaction is open"
+		s.State, s.Why, s.Command = StepDone, "no such transaction is open", nil
 	}
 	return s
-}
-
-// inTheWay returns the transactions that a downgrade has to wait for.
-func inTheWay(c *Change, open *OpenTransactions) []Transaction {
-	switch {
-	case open == nil:
-		return nil
-	case c.cutsProducers:
-		return open.Transactions
-	default:
-		return open.HoldingShareAcks()
-	}
 }

@@ -7,16 +7,17 @@ import (
 	"testing"
 
 	"github.com/kshare/kshare/cluster"
+	"github.com/kshare/kshare/inspect"
 	"github.com/twmb/franz-go/pkg/kversion"
 )
 
 func TestNewPlan(t *testing.T) {
 	old := released(kversion.V4_3_0())
-	holding := Transaction{TransactionalID: "tx", State: "Ongoing", HoldsShareAcks: new(true)}
+	holding := holdingAcks("tx", "Ongoing")
 	for name, c := range map[string]struct {
 		brokers []cluster.BrokerVersions
 		to      []string
-		open    *OpenTransactions
+		open    *inspect.Evidence
 		err     string
 		dir     Direction
 		steps   []string          // "id state"
@@ -84,12 +85,12 @@ func TestNewPlan(t *testing.T) {
 			why: map[string]string{"levels": "the level of share.version is not known"}, command: "kshare feature upgrade share.version=2",
 		},
 		"down, with a transaction open": {
-			brokers: []cluster.BrokerVersions{kip(2, 2)}, to: []string{"share.version=1"}, dir: Downgrade, open: &OpenTransactions{Transactions: []Transaction{holding}},
+			brokers: []cluster.BrokerVersions{kip(2, 2)}, to: []string{"share.version=1"}, dir: Downgrade, open: using(holding),
 			steps: []string{"halt ready", "drain blocked", "levels todo", "binaries todo"}, next: "halt",
 			why: map[string]string{"halt": `they are at work: "tx" (Ongoing)`, "drain": "1 transaction is open"}, command: "kshare feature downgrade share.version=1",
 		},
 		"down, with something hidden": {
-			brokers: []cluster.BrokerVersions{kip(2, 2)}, to: []string{"share.version=1"}, dir: Downgrade, open: &OpenTransactions{Unknown: []string{"hidden"}},
+			brokers: []cluster.BrokerVersions{kip(2, 2)}, to: []string{"share.version=1"}, dir: Downgrade, open: hiding(),
 			steps: []string{"halt ready", "drain blocked", "levels todo", "binaries todo"}, next: "halt",
 			why: map[string]string{"drain": "unknown is not zero: hidden"}, command: "kshare feature downgrade share.version=1",
 		},
@@ -99,12 +100,12 @@ func TestNewPlan(t *testing.T) {
 			why: map[string]string{"drain": "it is not known which transactions are open"}, command: "kshare feature downgrade share.version=1",
 		},
 		"down, drained": {
-			brokers: []cluster.BrokerVersions{kip(2, 2)}, to: []string{"share.version=1"}, dir: Downgrade, open: &OpenTransactions{},
+			brokers: []cluster.BrokerVersions{kip(2, 2)}, to: []string{"share.version=1"}, dir: Downgrade, open: using(),
 			steps: []string{"halt done", "drain done", "levels ready", "binaries todo"}, next: "levels",
 			why: map[string]string{"levels": "share.version is at 2"}, command: "kshare feature downgrade share.version=1",
 		},
 		"down, producers": {
-			brokers: []cluster.BrokerVersions{stock44(2)}, to: []string{"transaction.version=1"}, dir: Downgrade, open: &OpenTransactions{Transactions: []Transaction{{TransactionalID: "p", State: "Ongoing", HoldsShareAcks: new(false)}}},
+			brokers: []cluster.BrokerVersions{stock44(2)}, to: []string{"transaction.version=1"}, dir: Downgrade, open: using(plain("p", "Ongoing")),
 			steps: []string{"halt ready", "drain blocked", "levels todo", "binaries todo"}, next: "halt",
 			why: map[string]string{"halt": `"p"`}, command: "kshare feature downgrade transaction.version=1",
 		},

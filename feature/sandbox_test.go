@@ -39,28 +39,48 @@ func allow(user string, resource kmsg.ACLResourceType, name string, op kmsg.ACLO
 // What access control hides is unknown, and unknown is not zero. Each right that
 // is needed is missing once.
 func TestDowngradeByRights(t *testing.T) {
-	alter := func(user string) sandbox.ACL {
-		return allow(user, kmsg.ACLResourceTypeCluster, "kafka-cluster", kmsg.ACLOperationAlter)
+	type right struct {
+		resource kmsg.ACLResourceType
+		name     string
+		op       kmsg.ACLOperation
 	}
-	ids := func(user, name string) sandbox.ACL {
-		return allow(user, kmsg.ACLResourceTypeTransactionalId, name, kmsg.ACLOperationDescribe)
+	var (
+		alter  = right{kmsg.ACLResourceTypeCluster, "kafka-cluster", kmsg.ACLOperationAlter}
+		action = right{kmsg.ACLResourceTypeCluster, "kafka-cluster", kmsg.ACLOperationClusterAction}
+		ids    = right{kmsg.ACLResourceTypeTransactionalId, "*", kmsg.ACLOperationDescribe}
+		topic  = right{kmsg.ACLResourceTypeTopic, "__share_group_state", kmsg.ACLOperationDescribe}
+		read   = right{kmsg.ACLResourceTypeTopic, "__share_group_state", kmsg.ACLOperationRead}
+		groups = right{kmsg.ACLResourceTypeGroup, "*", kmsg.ACLOperationDescribe}
+	)
+	all := []right{alter, action, ids, topic, read, groups}
+	cases := map[string]struct {
+		without []right
+		instead right  // what is granted in its place, if anything
+		refused string // part of the refusal; "" is none
+		advice  string
+		denied  bool
+	}{
+		"noids":   {without: []right{ids}, refused: "lacks DESCRIBE on TRANSACTIONAL_ID * (TRANSACTIONAL_ID_AUTHORIZATION_FAILED)", advice: "--operation Describe --transactional-id '*'"},
+		"someids": {without: []right{ids}, instead: right{ids.resource, "billing", ids.op}, refused: "lacks DESCRIBE on TRANSACTIONAL_ID *", advice: "--transactional-id '*'"},
+		"noread":  {without: []right{read}, refused: "lacks READ on TOPIC __share_group_state (TOPIC_AUTHORIZATION_FAILED)", advice: "--operation Read --topic '__share_group_state'"},
+		// Who may read may describe.
+		"notopic":  {without: []right{topic, read}, refused: "lacks DESCRIBE on TOPIC __share_group_state (TOPIC_AUTHORIZATION_FAILED)", advice: "--operation Describe --topic '__share_group_state'"},
+		"nogroups": {without: []right{groups}, refused: "lacks DESCRIBE on GROUP * (GROUP_AUTHORIZATION_FAILED)", advice: "--operation Describe --group '*'"},
+		"noaction": {without: []right{action}, refused: "lacks CLUSTER_ACTION on CLUSTER kafka-cluster (CLUSTER_AUTHORIZATION_FAILED)", advice: "--operation ClusterAction --cluster"},
+		"noalter":  {without: []right{alter}, denied: true},
+		"all":      {},
 	}
-	topic := func(user string) sandbox.ACL {
-		return allow(user, kmsg.ACLResourceTypeTopic, "__share_group_state", kmsg.ACLOperationDescribe)
+	var users []sandbox.User
+	var acls []sandbox.ACL
+	for name, c := range cases {
+		users = append(users, sandbox.User{Name: name, Password: "secret"})
+		for _, r := range append(slices.Clone(all), c.instead) {
+			if !slices.Contains(c.without, r) && r != (right{}) {
+				acls = append(acls, allow(name, r.resource, r.name, r.op))
+			}
+		}
 	}
-	sb, err := sandbox.Start(t.Context(), sandbox.WithBrokers(1),
-		sandbox.WithUsers(
-			sandbox.User{Name: "all", Password: "secret"}, sandbox.User{Name: "noids", Password: "secret"},
-			sandbox.User{Name: "someids", Password: "secret"}, sandbox.User{Name: "notopic", Password: "secret"},
-			sandbox.User{Name: "noalter", Password: "secret"},
-		),
-		sandbox.WithACLs(
-			alter("all"), ids("all", "*"), topic("all"),
-			alter("noids"), topic("noids"),
-			alter("someids"), ids("someids", "billing"), topic("someids"),
-			alter("notopic"), ids("notopic", "*"),
-			ids("noalter", "*"), topic("noalter"),
-		))
+	sb, err := sandbox.Start(t.Context(), sandbox.WithBrokers(1), sandbox.WithUsers(users...), sandbox.WithACLs(acls...))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -69,20 +89,11 @@ func TestDowngradeByRights(t *testing.T) {
 			t.Error(err)
 		}
 	})
-	for _, c := range []struct {
-		user    string
-		refused string // part of the refusal; "" is none
-		advice  string
-		denied  bool
-	}{
-		{"noids", "may not describe every transactional ID (TRANSACTIONAL_ID_AUTHORIZATION_FAILED)", "--transactional-id '*'", false},
-		{"someids", "may not describe every transactional ID (TRANSACTIONAL_ID_AUTHORIZATION_FAILED)", "--transactional-id '*'", false},
-		{"notopic", "may not describe topic __share_group_state (TOPIC_AUTHORIZATION_FAILED)", "grant DESCRIBE on topic __share_group_state", false},
-		{"noalter", "", "", true},
-		{"all", "", "", false},
-	} {
-		t.Run(c.user, func(t *testing.T) {
-			cl := login(t, sb, c.user)
+	// The level is lowered once, by the last.
+	for _, name := range []string{"noids", "someids", "notopic", "noread", "nogroups", "noaction", "noalter", "all"} {
+		c := cases[name]
+		t.Run(name, func(t *testing.T) {
+			cl := login(t, sb, name)
 			rep, err := feature.Describe(t.Context(), cl, feature.DescribeOptions{})
 			if err != nil {
 				t.Fatal(err)

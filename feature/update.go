@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"github.com/kshare/kshare/cluster"
+	"github.com/kshare/kshare/drain"
+	"github.com/kshare/kshare/inspect"
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kmsg"
 )
@@ -31,7 +33,8 @@ const (
 
 // ExecuteOptions are the options of [Change.Execute].
 type ExecuteOptions struct {
-	// DryRun has the controller validate the change, and changes nothing.
+	// DryRun has the controller validate the change, unless a drain would come
+	// first, and changes nothing.
 	DryRun bool
 	// Guard is applied once more right before the change is sent, and once
 	// after it.
@@ -42,6 +45,14 @@ type ExecuteOptions struct {
 	WaitTimeout time.Duration
 	// Dialect is that of [DescribeOptions].
 	Dialect string
+	// Drain waits until nobody would suffer from the change, before the guard is
+	// applied; it is called where that matters, and not in a dry run. Its error
+	// ends the change. nil does not wait. See [Change.DrainOptions].
+	Drain func(context.Context) (*drain.Result, error)
+	// Observer looks at who would suffer; nil is [Change.Observer].
+	Observer drain.Observer
+	// Now is the clock of this machine; nil is time.Now.
+	Now func() time.Time
 	// Waiting is told at each look what the wait is for; nil is nobody.
 	Waiting func(sentences []string)
 }
@@ -59,25 +70,31 @@ type Result struct {
 	// Raced says that transactions were begun between the last look and the
 	// change, which stranded them.
 	Raced bool `json:"raced"`
+	// Drain is what came of the drain; nil if there was none.
+	Drain *drain.Result `json:"drain"`
 	// TxnAcks is the verdict after the change; nil if it was not looked at.
 	TxnAcks *TxnAcks `json:"txn_share_acknowledge"`
-	// Transactions are those in the way, or those that raced.
-	Transactions []Transaction `json:"transactions"`
-	Warnings     []string      `json:"-"`
+	// Transactions are those in the way, or those that raced, and Pending the
+	// records that they hold, the oldest first.
+	Transactions []Transaction        `json:"transactions"`
+	Pending      []inspect.PendingRow `json:"pending"`
+	Warnings     []string             `json:"-"`
 }
 
 // Result returns what is known of the change before it is executed, or when it
 // is not.
 func (c *Change) Result() *Result { return &Result{Change: c} }
 
-// Execute makes the change: it looks at open transactions again, has the
-// controller validate, sends exactly one request, and waits until every broker
-// reports the levels, and advertises TxnShareAcknowledge or does not any more.
-// A refusal is final: nothing stronger is ever tried. When nothing is to change
-// it sends nothing. It returns the result also with an error.
+// Execute makes the change: it drains if it is to, looks at open transactions
+// again, has the controller validate, sends exactly one request, waits until
+// every broker reports the levels, and advertises TxnShareAcknowledge or does not
+// any more, and looks once more at who suffers. A refusal is final: nothing
+// stronger is ever tried. When nothing is to change it sends nothing. It returns
+// the result also with an error.
 //
 // It may return *RefusedError, *UpdateError, *PartialError, *LostAnswerError,
-// *NotConfirmedError, *cluster.UnsupportedError or *cluster.AuthError.
+// *NotConfirmedError, *RacedError, *cluster.UnsupportedError or
+// *cluster.AuthError, and those of the drain.
 func (c *Change) Execute(ctx context.Context, cl Cluster, o ExecuteOptions) (*Result, error) {
 	res := &Result{Change: c, DryRun: o.DryRun}
 	if !c.Needed() {
@@ -87,8 +104,18 @@ func (c *Change) Execute(ctx context.Context, cl Cluster, o ExecuteOptions) (*Re
 	if o.Poll == 0 {
 		o.Poll = defaultPoll
 	}
-	if _, err := c.Check(ctx, cl, o.Guard); err != nil {
+	if o.Drain != nil && !o.DryRun && c.NeedsTransactions() {
+		var err error
+		if res.Drain, err = o.Drain(ctx); err != nil {
+			return res, fmt.Errorf("%s: %w", c.Op(), err)
+		}
+	}
+	seen, err := c.Check(ctx, cl, o)
+	if err != nil {
 		return res, err
+	}
+	if o.DryRun && c.drainsFirst(seen, res, o) {
+		return res, nil // a controller that looks would refuse it now, and rightly
 	}
 	canValidate, err := c.validates(o.DryRun)
 	if err != nil {
@@ -96,7 +123,7 @@ func (c *Change) Execute(ctx context.Context, cl Cluster, o ExecuteOptions) (*Re
 	}
 	if canValidate {
 		if err := c.validate(ctx, cl); err != nil {
-			return res, err
+			return res, c.explain(ctx, cl, res, o, err)
 		}
 		res.Validated = true
 	}
@@ -110,7 +137,7 @@ func (c *Change) Execute(ctx context.Context, cl Cluster, o ExecuteOptions) (*Re
 	}
 	sendErr := c.apply(ctx, cl, res, o)
 	if !res.Changed {
-		return res, sendErr
+		return res, c.explain(ctx, cl, res, o, sendErr)
 	}
 	if err := c.wait(ctx, cl, res, o); err != nil {
 		return res, errors.Join(sendErr, err)
@@ -119,6 +146,27 @@ func (c *Change) Execute(ctx context.Context, cl Cluster, o ExecuteOptions) (*Re
 		return res, errors.Join(sendErr, err)
 	}
 	return res, sendErr
+}
+
+// drainsFirst reports whether a drain would have somebody to wait for, and says
+// so.
+func (c *Change) drainsFirst(ev *inspect.Evidence, res *Result, o ExecuteOptions) bool {
+	o.Guard.WillDrain = false
+	u := c.inTheWay(ev, o.Guard)
+	if len(u.holders)+len(u.open) == 0 {
+		return false
+	}
+	res.Pending, res.Transactions = u.rows, u.open
+	names := holderNames(u.holders)
+	if names == "" {
+		names = ids(u.open)
+	}
+	for i := range c.Items {
+		if c.Items[i].needed() {
+			c.Items[i].Reason = new("dry run: a drain would come first, which waits for " + names)
+		}
+	}
+	return true
 }
 
 // validates reports whether the broker that takes the request can validate it
@@ -398,7 +446,7 @@ func (c *Change) missing(r *Report) []string {
 		switch {
 		case c.enables && b.Verdict != cluster.Usable:
 			out = append(out, fmt.Sprintf("broker %d: %s", b.NodeID, b.Reason))
-		case c.losesTxnAcks:
+		case c.hidesTxnAcks:
 			if text := gone(r.versions[i], c.report.support.Dialect); text != "" {
 				out = append(out, text)
 			}
@@ -407,18 +455,35 @@ func (c *Change) missing(r *Report) []string {
 	return out
 }
 
-// lookBack finds transactions that were begun after the last look.
+// explain adds to a broker's refusal to lower a level what is pending, which may
+// be why.
+func (c *Change) explain(ctx context.Context, cl Cluster, res *Result, o ExecuteOptions, err error) error {
+	e, ok := errors.AsType[*UpdateError](err)
+	if !ok || !c.losesTxnAcks {
+		return err
+	}
+	ev, lerr := c.look(ctx, cl, o)
+	if lerr != nil {
+		return err // the refusal says more
+	}
+	u := c.inTheWay(ev, o.Guard)
+	e.Pending, res.Pending, res.Transactions = u.rows, u.rows, u.open
+	return err
+}
+
+// lookBack finds who suffers after all: what was begun after the last look.
 func (c *Change) lookBack(ctx context.Context, cl Cluster, res *Result, o ExecuteOptions) error {
-	open, err := c.look(ctx, cl)
+	ev, err := c.look(ctx, cl, o)
 	if err != nil {
-		return fmt.Errorf("%s: look at transactions once more: %w", c.Op(), err)
+		return fmt.Errorf("%s: done, and it is not known whether it was raced: %w", c.Op(), err)
 	}
-	if len(open.Unknown) > 0 {
-		res.Warnings = append(res.Warnings, "it is not known whether transactions were begun in the meantime: "+strings.Join(open.Unknown, "; "))
+	u := c.inTheWay(ev, o.Guard)
+	if len(u.unknown) > 0 {
+		res.Warnings = append(res.Warnings, "it is not known whether transactions were begun in the meantime: "+strings.Join(u.unknown, "; "))
 	}
-	if left := c.left(open, o.Guard); len(left) > 0 {
-		res.Raced, res.Transactions = true, left
-		return &RacedError{Op: c.Op(), Transactions: left}
+	if len(u.holders) > 0 || len(u.open) > 0 {
+		res.Raced, res.Transactions, res.Pending = true, u.open, u.rows
+		return &RacedError{Op: c.Op(), Holders: u.holders, Transactions: u.open, Pending: u.rows}
 	}
 	return nil
 }

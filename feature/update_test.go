@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"github.com/kshare/kshare/cluster"
+	"github.com/kshare/kshare/drain"
+	"github.com/kshare/kshare/inspect"
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kmsg"
 )
@@ -42,26 +44,11 @@ func newUpgrading(broker func(int16) cluster.BrokerVersions, level int16) *upgra
 					u.level = req.FeatureUpdates[0].MaxVersionLevel
 				}
 				return req.ResponseKind(), nil
-			case *kmsg.ListTransactionsRequest, *kmsg.DescribeTransactionsRequest:
-				return nothingOpen(req)
 			}
 			return nil, errors.New("unexpected request")
 		},
 	}
 	return u
-}
-
-// nothingOpen answers for a cluster without transactions that hides nothing.
-func nothingOpen(req kmsg.Request) (kmsg.Response, error) {
-	resp := req.ResponseKind()
-	if d, ok := req.(*kmsg.DescribeTransactionsRequest); ok {
-		for _, id := range d.TransactionalIDs {
-			s := kmsg.NewDescribeTransactionsResponseTransactionState()
-			s.TransactionalID, s.ErrorCode = id, kerr.NotCoordinator.Code
-			resp.(*kmsg.DescribeTransactionsResponse).TransactionStates = append(resp.(*kmsg.DescribeTransactionsResponse).TransactionStates, s)
-		}
-	}
-	return resp, nil
 }
 
 func change(t *testing.T, cl Cluster, d Direction, levels ...string) *Change {
@@ -106,7 +93,7 @@ func TestExecuteWaitsForEveryBroker(t *testing.T) {
 				ch := change(t, u, d, c.level)
 				u.late = u.looks + 4
 				var told [][]string
-				res, err := ch.Execute(t.Context(), u, ExecuteOptions{Waiting: func(s []string) { told = append(told, s) }})
+				res, err := ch.Execute(t.Context(), u, ExecuteOptions{Observer: nobody(), Waiting: func(s []string) { told = append(told, s) }})
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -143,7 +130,7 @@ func TestExecuteWaitsForTheRequestToGo(t *testing.T) {
 			return d, err
 		}
 		var told []string
-		if _, err := ch.Execute(t.Context(), u, ExecuteOptions{Waiting: func(s []string) { told = append(told, s...) }}); err != nil {
+		if _, err := ch.Execute(t.Context(), u, ExecuteOptions{Observer: nobody(), Waiting: func(s []string) { told = append(told, s...) }}); err != nil {
 			t.Fatal(err)
 		}
 		wantSentences(t, "waited for", told[:1], []string{"broker 1 still advertises TxnShareAcknowledge (api key 93)"})
@@ -156,7 +143,7 @@ func TestExecuteWaitRunsOut(t *testing.T) {
 		ch := change(t, u, Upgrade, "share.version=2")
 		u.late = 1 << 30
 		start := time.Now()
-		res, err := ch.Execute(t.Context(), u, ExecuteOptions{WaitTimeout: 30 * time.Second})
+		res, err := ch.Execute(t.Context(), u, ExecuteOptions{Observer: nobody(), WaitTimeout: 30 * time.Second})
 		e, ok := errors.AsType[*NotConfirmedError](err)
 		if !ok || !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), "broker 2 reports level 1 of share.version") {
 			t.Errorf("Execute = %v, want a *NotConfirmedError that names broker 2", err)
@@ -177,7 +164,7 @@ func TestExecuteNothing(t *testing.T) {
 	u := newUpgrading(stock44, 2)
 	ch := change(t, u, Upgrade, "share.version=2")
 	looks := u.looks
-	res, err := ch.Execute(t.Context(), u, ExecuteOptions{})
+	res, err := ch.Execute(t.Context(), u, ExecuteOptions{Observer: nobody()})
 	if err != nil || res.Changed || !res.Confirmed || len(u.updates) != 0 || u.looks != looks {
 		t.Errorf("Execute = %+v, %v after %d updates, want nothing changed and nothing sent", res, err, len(u.updates))
 	}
@@ -185,7 +172,7 @@ func TestExecuteNothing(t *testing.T) {
 
 func TestExecuteDryRun(t *testing.T) {
 	u := newUpgrading(stock44, 1)
-	res, err := change(t, u, Upgrade, "share.version=2").Execute(t.Context(), u, ExecuteOptions{DryRun: true})
+	res, err := change(t, u, Upgrade, "share.version=2").Execute(t.Context(), u, ExecuteOptions{Observer: nobody(), DryRun: true})
 	if err != nil || res.Changed || !res.Validated || u.level != 1 || len(u.updates) != 1 || !u.updates[0].ValidateOnly {
 		t.Errorf("Execute = %+v, %v; level %d, sent %v, want one request that validates", res, err, u.level, u.updates)
 	}
@@ -222,7 +209,7 @@ func TestExecuteRefused(t *testing.T) {
 				c.answer(resp)
 				return resp, nil
 			}
-			res, err := ch.Execute(t.Context(), u, ExecuteOptions{})
+			res, err := ch.Execute(t.Context(), u, ExecuteOptions{Observer: nobody()})
 			e, ok := errors.AsType[*UpdateError](err)
 			if !ok || !strings.Contains(err.Error(), c.want) {
 				t.Fatalf("Execute = %v, want a *UpdateError with %q", err, c.want)
@@ -331,7 +318,7 @@ func TestExecutePartly(t *testing.T) {
 		}
 		return resp, nil
 	}
-	res, err := ch.Execute(t.Context(), u, ExecuteOptions{})
+	res, err := ch.Execute(t.Context(), u, ExecuteOptions{Observer: nobody()})
 	if _, ok := errors.AsType[*PartialError](err); !ok || !res.Changed || !res.Confirmed {
 		t.Fatalf("Execute = %+v, %v, want a partial change that is confirmed", res, err)
 	}
@@ -348,7 +335,7 @@ func TestOldBrokerNeverValidates(t *testing.T) {
 		return b
 	}
 	u := newUpgrading(oldest, 2)
-	res, err := change(t, u, Downgrade, "share.version=1").Execute(t.Context(), u, ExecuteOptions{})
+	res, err := change(t, u, Downgrade, "share.version=1").Execute(t.Context(), u, ExecuteOptions{Observer: nobody()})
 	if err != nil || !res.Changed || res.Validated || len(u.updates) != 1 || u.updates[0].ValidateOnly || !u.updates[0].FeatureUpdates[0].AllowDowngrade {
 		t.Errorf("Execute = %+v, %v; sent %+v, want the change alone", res, err, u.updates)
 	}
@@ -362,7 +349,7 @@ func TestOldBrokerNeverValidates(t *testing.T) {
 		if !c.serve {
 			delete(ch.report.versions[0].Keys, int16(kmsg.UpdateFeatures))
 		}
-		_, err := ch.Execute(t.Context(), u, ExecuteOptions{DryRun: c.dryRun})
+		_, err := ch.Execute(t.Context(), u, ExecuteOptions{Observer: nobody(), DryRun: c.dryRun})
 		if kind(err) != "unsupported" || len(u.updates) != 0 {
 			t.Errorf("%s: Execute = %v after %d requests, want it unsupported and nothing sent", name, err, len(u.updates))
 		}
@@ -379,7 +366,7 @@ func TestUnsafeIsAskedForAlone(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := ch.Execute(t.Context(), u, ExecuteOptions{}); err != nil {
+	if _, err := ch.Execute(t.Context(), u, ExecuteOptions{Observer: nobody()}); err != nil {
 		t.Fatal(err)
 	}
 	for _, req := range u.updates {
@@ -418,7 +405,7 @@ func TestExecuteLostAnswer(t *testing.T) {
 				}
 				return nil, c.err
 			}
-			res, err := ch.Execute(t.Context(), u, ExecuteOptions{})
+			res, err := ch.Execute(t.Context(), u, ExecuteOptions{Observer: nobody()})
 			if (err == nil) != (c.want == "") || err != nil && !strings.Contains(err.Error(), c.want) {
 				t.Errorf("Execute = %v, want %q", err, c.want)
 			}
@@ -448,36 +435,24 @@ func TestExecuteRaces(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			u := newUpgrading(func(l int16) cluster.BrokerVersions { return kip(l, 2) }, 2)
 			ch := change(t, u, Downgrade, "share.version=1")
-			inner := u.requestBroker
-			u.requestBroker = func(node int32, req kmsg.Request) (kmsg.Response, error) {
-				open := c.begins(len(u.updates))
-				switch req := req.(type) {
-				case *kmsg.ListTransactionsRequest:
-					resp := req.ResponseKind().(*kmsg.ListTransactionsResponse)
-					if open && node == 1 {
-						resp.TransactionStates = []kmsg.ListTransactionsResponseTransactionState{{TransactionalID: "tx", ProducerID: 9, TransactionState: "Ongoing"}}
-					}
-					return resp, nil
-				case *kmsg.DescribeTransactionsRequest:
-					if req.TransactionalIDs[0] == "tx" {
-						return holdingAcks("tx"), nil
-					}
+			res, err := ch.Execute(t.Context(), u, ExecuteOptions{Observer: sees(func() *inspect.Evidence {
+				if c.begins(len(u.updates)) {
+					return using(holdingAcks("tx", "Ongoing"))
 				}
-				return inner(node, req)
-			}
-			res, err := ch.Execute(t.Context(), u, ExecuteOptions{})
+				return using()
+			})})
 			switch c.err {
 			case "":
 				if err != nil || res.Raced {
 					t.Errorf("Execute = %+v, %v", res, err)
 				}
 			case "refused":
-				if kind(err) != "refused" {
-					t.Errorf("Execute = %v, want a refusal", err)
+				if e, ok := errors.AsType[*RefusedError](err); !ok || len(e.Transactions) != 1 || len(e.Pending) != 1 {
+					t.Errorf("Execute = %v, want a refusal with the transaction and its records", err)
 				}
 			case "raced":
 				e, ok := errors.AsType[*RacedError](err)
-				if !ok || !res.Raced || len(e.Transactions) != 1 || len(res.Transactions) != 1 || e.Hint() == "" || !strings.Contains(err.Error(), `"tx"`) {
+				if !ok || !res.Raced || len(e.Transactions) != 1 || len(res.Transactions) != 1 || len(res.Pending) != 1 || e.Hint() == "" || !strings.Contains(err.Error(), `"tx"`) {
 					t.Errorf("Execute = %+v, %v, want it raced by tx", res, err)
 				}
 			}
@@ -488,12 +463,87 @@ func TestExecuteRaces(t *testing.T) {
 	}
 }
 
-// holdingAcks describes a transaction with share acknowledgements.
-func holdingAcks(id string) *kmsg.DescribeTransactionsResponse {
-	s := kmsg.NewDescribeTransactionsResponseTransactionState()
-	s.TransactionalID, s.State, s.ProducerID, s.TimeoutMillis, s.StartTimestamp = id, "Ongoing", 9, 60000, 1000
-	s.Topics = []kmsg.DescribeTransactionsResponseTransactionStateTopic{{Topic: "out", Partitions: []int32{0}}, {Topic: stateTopic, Partitions: []int32{7}}}
-	return &kmsg.DescribeTransactionsResponse{TransactionStates: []kmsg.DescribeTransactionsResponseTransactionState{s}}
+// Where a level is to be lowered that somebody uses, what is pending goes with
+// the broker's refusal.
+func TestExecuteRefusedWithPending(t *testing.T) {
+	for name, broker := range map[string]func(int16) cluster.BrokerVersions{
+		"kip": func(l int16) cluster.BrokerVersions { return kip(l, 2) },
+		// Nobody can hold anything there.
+		"stock 4.4": stock44,
+	} {
+		t.Run(name, func(t *testing.T) {
+			u := newUpgrading(broker, 2)
+			ch := change(t, u, Downgrade, "share.version=1")
+			u.requestBroker = func(_ int32, req kmsg.Request) (kmsg.Response, error) {
+				resp := req.ResponseKind().(*kmsg.UpdateFeaturesResponse)
+				resp.ErrorCode, resp.ErrorMessage = kerr.InvalidUpdateVersion.Code, new("records are pending")
+				return resp, nil
+			}
+			res, err := ch.Execute(t.Context(), u, ExecuteOptions{Observer: sees(func() *inspect.Evidence {
+				if len(u.updates) > 0 { // staged after the look
+					return using(holdingAcks("tx", "Ongoing"))
+				}
+				return using()
+			})})
+			want := 0
+			if name == "kip" {
+				want = 1
+			}
+			e, ok := errors.AsType[*UpdateError](err)
+			if !ok || len(e.Pending) != want || len(res.Pending) != want || len(res.Transactions) != want || strings.Contains(e.Hint(), "kshare drain") != (want == 1) || res.Changed {
+				t.Errorf("Execute = %+v, %v (%q), want it refused with %d rows", res, err, e.Hint(), want)
+			}
+		})
+	}
+}
+
+// The drain comes before the guard, where somebody could suffer, and not in a
+// dry run.
+func TestExecuteDrains(t *testing.T) {
+	failed := errors.New("not drained")
+	for name, c := range map[string]struct {
+		broker  func(int16) cluster.BrokerVersions
+		dryRun  bool
+		fails   error
+		open    bool // after the drain, though it succeeded
+		drained bool
+		changed bool
+		err     string // part of it; "" is none
+	}{
+		"before the guard":   {broker: func(l int16) cluster.BrokerVersions { return kip(l, 2) }, drained: true, changed: true},
+		"which fails":        {broker: func(l int16) cluster.BrokerVersions { return kip(l, 2) }, fails: failed, drained: true, err: "lower share.version from 2 to 1: not drained"},
+		"and is raced":       {broker: func(l int16) cluster.BrokerVersions { return kip(l, 2) }, drained: true, open: true, err: "1 open transaction holds or may hold share acknowledgements"},
+		"nobody to wait for": {broker: stock44, changed: true},
+		"dry run":            {broker: func(l int16) cluster.BrokerVersions { return kip(l, 2) }, dryRun: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			u := newUpgrading(c.broker, 2)
+			ch := change(t, u, Downgrade, "share.version=1")
+			drained := false
+			res, err := ch.Execute(t.Context(), u, ExecuteOptions{
+				DryRun: c.dryRun,
+				Drain: func(context.Context) (*drain.Result, error) {
+					drained = true
+					return &drain.Result{Status: drain.StatusDrained}, c.fails
+				},
+				Observer: sees(func() *inspect.Evidence {
+					if !drained && !c.dryRun || c.open {
+						return using(holdingAcks("tx", "Ongoing"))
+					}
+					return using()
+				}),
+			})
+			if drained != c.drained || (res.Drain != nil) != c.drained || res.Changed != c.changed {
+				t.Errorf("drained %v, changed %v, want %v, %v", drained, res.Changed, c.drained, c.changed)
+			}
+			if (err == nil) != (c.err == "") || err != nil && !strings.Contains(err.Error(), c.err) || c.fails != nil && !errors.Is(err, c.fails) {
+				t.Errorf("Execute = %v, want %q", err, c.err)
+			}
+			if len(u.updates) > 0 && !c.changed && !c.dryRun {
+				t.Errorf("%d requests were sent", len(u.updates))
+			}
+		})
+	}
 }
 
 // The request gives up when the command does.
@@ -533,7 +583,7 @@ func TestCheckHealth(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		_, err = ch.Check(t.Context(), &fakeCluster{topics: c.topics}, GuardOptions{})
+		_, err = ch.Check(t.Context(), &fakeCluster{topics: c.topics}, ExecuteOptions{})
 		if (err == nil) != (c.want == "") || err != nil && (kind(err) != "refused" || !strings.Contains(err.Error(), c.want)) {
 			t.Errorf("%s: Check = %v, want %q", name, err, c.want)
 		}

@@ -113,6 +113,7 @@ func (c *collector) brokersAndTopics(ctx context.Context) error {
 	var topicGap gapList
 	var wg sync.WaitGroup
 	wg.Go(func() { p.transactionalIDs(ctx) })
+	wg.Go(func() { p.transactionTopic(ctx) })
 	wg.Go(func() { p.clusterAction(ctx) })
 	wg.Go(func() { c.topic = p.stateTopic(ctx) })
 	wg.Go(func() { topicGap.add(c.topics(ctx)...) })

@@ -32,7 +32,9 @@ func (j *join) passes(r *PendingRow) bool {
 	if !passes(f.TransactionalIDs, r.TransactionalID) {
 		return false
 	}
-	if r.GroupID != nil || r.StatePartition < 0 || len(f.Groups)+len(f.Topics) == 0 {
+	// One of several candidates that a row names is a guess: it may be another.
+	named := r.GroupID != nil && r.CandidateParts <= 1
+	if named || r.StatePartition < 0 || len(f.Groups)+len(f.Topics) == 0 {
 		return passes(f.Groups, r.GroupID) && passes(f.Topics, r.Topic)
 	}
 	c := j.candidatesOf(r.StatePartition)

@@ -21,11 +21,15 @@ import (
 //   - DESCRIBE on __share_group_state (Metadata), without which it is hidden which
 //     transactions hold share acknowledgements
 //
+// A partition of __transaction_state without leader is a gap too: nobody lists
+// the transactions in it.
+//
 // The error is that of ctx. [ListShareGroups] probes what it needs by itself.
 func ProbeTransactions(ctx context.Context, cl Cluster, brokers []cluster.BrokerVersions) ([]Gap, error) {
 	p := prober{cl: cl, brokers: brokers}
 	p.transactionalIDs(ctx)
 	p.stateTopic(ctx)
+	p.transactionTopic(ctx)
 	if ctx.Err() != nil {
 		return nil, context.Cause(ctx)
 	}
@@ -93,6 +97,29 @@ func (p *prober) stateTopic(ctx context.Context) *cluster.Topic {
 		p.gaps.add(stateTopicGap(err))
 	}
 	return nil
+}
+
+// transactionTopic looks for partitions without leader. Where the topic may not
+// be described, which nothing else needs, that cannot be known.
+func (p *prober) transactionTopic(ctx context.Context) {
+	topics, err := p.cl.Topics(ctx, transactionTopic)
+	if err != nil {
+		return
+	}
+	var headless []int32
+	for _, part := range topics[transactionTopic].Partitions {
+		if part.Leader < 0 {
+			headless = append(headless, part.Partition)
+		}
+	}
+	if len(headless) > 0 {
+		p.gaps.add(Gap{
+			Source: SourceListTransactions,
+			Reason: fmt.Sprintf("%s no leader, %s-%d first, so nobody lists the transactions in there",
+				plural(len(headless), "partition of "+transactionTopic+" has", "partitions of "+transactionTopic+" have"), transactionTopic, headless[0]),
+			Advice: "start the brokers that have a replica of it",
+		})
+	}
 }
 
 func (p *prober) clusterAction(ctx context.Context) {

@@ -2,10 +2,8 @@ package inspect_test
 
 import (
 	"context"
-	"encoding/binary"
 	"encoding/json"
 	"fmt"
-	"hash/crc32"
 	"slices"
 	"strconv"
 	"strings"
@@ -22,7 +20,6 @@ import (
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
-	"github.com/twmb/franz-go/pkg/kversion"
 )
 
 // kafka is a real Kafka 4.4 with topics, and a client that is listened to.
@@ -274,50 +271,6 @@ func (k *kafka) transaction(id string, end *kgo.TransactionEndTry) *kgo.Client {
 	return p
 }
 
-// appendOpen appends a record of a transaction that no coordinator was told of, as
-// a client does that sends it too late: there will be no end marker.
-func (k *kafka) appendOpen(topic string, partition int32, producerID int64, epoch int16, at time.Time) {
-	k.t.Helper()
-	// A producer of before KIP-890, whose leader does not add the partition; and
-	// one that may write to internal topics.
-	versions := kversion.Stable()
-	versions.SetMaxKeyVersion(int16(kmsg.Produce), 11)
-	cl := k.Client(k.t, kgo.MaxVersions(versions), kgo.ClientID("__admin_client"))
-	req := kmsg.NewPtrProduceRequest()
-	req.Acks, req.TimeoutMillis, req.TransactionID = -1, 10_000, kmsg.StringPtr("late")
-	t := kmsg.NewProduceRequestTopic()
-	t.Topic = topic
-	p := kmsg.NewProduceRequestTopicPartition()
-	p.Partition, p.Records = partition, transactionalBatch(producerID, epoch, at)
-	t.Partitions = append(t.Partitions, p)
-	req.Topics = append(req.Topics, t)
-	kresp, err := cl.Broker(int(k.NodeIDs()[0])).Request(k.t.Context(), req)
-	if err == nil {
-		err = kerr.ErrorForCode(kresp.(*kmsg.ProduceResponse).Topics[0].Partitions[0].ErrorCode)
-	}
-	if err != nil {
-		k.t.Fatalf("append to %s-%d: %v", topic, partition, err)
-	}
-}
-
-// transactionalBatch is a record batch (v2) of one record of a transaction.
-func transactionalBatch(producerID int64, epoch int16, at time.Time) []byte {
-	record := kmsg.Record{Key: []byte{0x7f, 0xff}, Value: []byte("late")} // a key of no type that __consumer_offsets has
-	body := record.AppendTo(nil)[1:]                                      // without the length, which is not known yet
-	encoded := append(binary.AppendVarint(nil, int64(len(body))), body...)
-	const transactional = 1 << 4
-	b := kmsg.RecordBatch{
-		PartitionLeaderEpoch: -1, Magic: 2, Attributes: transactional,
-		FirstTimestamp: at.UnixMilli(), MaxTimestamp: at.UnixMilli(),
-		ProducerID: producerID, ProducerEpoch: epoch, NumRecords: 1, Records: encoded,
-	}
-	const beforeLength, beforeCRC = 8 + 4, 8 + 4 + 4 + 1 + 4 // first offset and length; leader epoch, magic and CRC too
-	b.Length = int32(len(b.AppendTo(nil)) - beforeLength)
-	raw := b.AppendTo(nil)
-	b.CRC = int32(crc32.Checksum(raw[beforeCRC:], crc32.MakeTable(crc32.Castagnoli)))
-	return b.AppendTo(nil)
-}
-
 // topicPartitionWords is how Kafka's tool writes partitions: orders-1,orders-2.
 func topicPartitionWords(topics []inspect.TopicPartitions) []string {
 	var words []string
@@ -332,8 +285,6 @@ func topicPartitionWords(topics []inspect.TopicPartitions) []string {
 
 // Open, finished and hanging transactions are those that Kafka's own tool finds.
 func TestKafkaTransactionTool(t *testing.T) {
-	// A leader that asks the coordinator first would not take what makes a
-	// transaction hang; Kafka's own tests turn that off too.
 	k := startKafka(t, map[string]string{"transaction.partition.verification.enable": "false"})
 	commit, abort := kgo.TryCommit, kgo.TryAbort
 	k.transaction("open-1", nil)
@@ -347,10 +298,10 @@ func TestKafkaTransactionTool(t *testing.T) {
 	}
 	k.member("g", "orders", 0) // makes __consumer_offsets
 	hourAgo := time.Now().Add(-time.Hour)
-	k.appendOpen("orders", 0, pid, epoch, hourAgo)                   // its ID is known, and its transaction has ended
-	k.appendOpen("shipped", 1, 424_242, 0, hourAgo)                  // nobody knows the producer
-	k.appendOpen("__consumer_offsets", 2, 434_343, 7, hourAgo)       // in an internal topic
-	k.appendOpen("orders", 2, 444_444, 0, time.Now().Add(time.Hour)) // by a clock that is ahead
+	k.AppendOpen(t, "orders", 0, pid, epoch, hourAgo)                   // its ID is known, and its transaction has ended
+	k.AppendOpen(t, "shipped", 1, 424_242, 0, hourAgo)                  // nobody knows the producer
+	k.AppendOpen(t, "__consumer_offsets", 2, 434_343, 7, hourAgo)       // in an internal topic
+	k.AppendOpen(t, "orders", 2, 444_444, 0, time.Now().Add(time.Hour)) // by a clock that is ahead
 	k.tap.Reset()
 
 	const tool = kafkatest.TransactionTool

@@ -23,6 +23,8 @@ type backend struct {
 	cluster *kfake.Cluster
 	client  *brokerClient
 	auth    *authorizer
+	txns    *txnLog
+	faults  *faultTable
 	brokers []node
 
 	// A method of Cluster blocks for ever once the cluster is closed.
@@ -243,46 +245,27 @@ func (b *backend) offsetForTime(ctx context.Context, topic string, partition int
 	return p.Offset, nil
 }
 
-// configCache holds configuration as the brokers describe it.
+// configCache holds configuration of the brokers as they describe it, and that of
+// groups.
 type configCache struct {
 	mu     sync.Mutex
 	gen    uint64
 	broker map[string]string
-	groups map[string]map[string]string
-	extra  *extraConfigs
+	groups *groupConfigs
 }
 
 func (c *configCache) clear() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.gen++
-	c.broker, c.groups = nil, nil
+	c.broker = nil
 }
 
 func (b *backend) groupConfig(group, name string) string {
-	c := &b.configs
-	c.mu.Lock()
-	values, ok := c.groups[group]
-	gen := c.gen
-	c.mu.Unlock()
-	if !ok {
-		values = b.configValues(kmsg.ConfigResourceTypeGroupConfig, group)
-		c.mu.Lock()
-		if values != nil && c.gen == gen {
-			if c.groups == nil {
-				c.groups = make(map[string]map[string]string)
-			}
-			c.groups[group] = values
-		}
-		c.mu.Unlock()
-	}
-	if v, ok := values[name]; ok {
+	if v, ok := b.configs.groups.get(group, name); ok {
 		return v
 	}
-	if v, ok := c.extra.group(group, name); ok {
-		return v
-	}
-	return b.brokerConfig("group." + name)
+	return b.configs.groups.inForce(name)
 }
 
 func (b *backend) brokerConfig(name string) string {
@@ -301,7 +284,7 @@ func (b *backend) brokerConfig(name string) string {
 	if v, ok := values[name]; ok {
 		return v
 	}
-	return c.extra.brokerDefault(name)
+	return brokerDefault(name)
 }
 
 // configTimeout bounds the reading of configuration, for which the caller has
@@ -355,13 +338,21 @@ func (b *backend) invalidateConfigs() { b.configs.clear() }
 func (b *backend) invalidateACLs()    { b.auth.invalidate() }
 
 func (b *backend) addPartitionsToTxn(ctx context.Context, transactionalID string, producerID int64, producerEpoch int16, partitions []int32) int16 {
+	to := coordinated{coordinator: CoordinatorTransaction, transactionalIDs: []string{transactionalID}}
+	if code := b.faults.coordinatorFault(ctx, to, kerr.NetworkException.Code); code != 0 {
+		return registrationCode(code)
+	}
+	if code := b.txns.blockedCode(producerID, producerEpoch); code != 0 {
+		return code
+	}
+	forgotten := b.faults.lasts(FaultForgetTransaction, func(f *Fault) bool { return f.TransactionalID == transactionalID })
 	// kfake looks the producer up by its ID alone. A transaction coordinator
 	// looks at the transactional ID first.
 	s, ok, err := b.describeTransaction(ctx, transactionalID)
 	switch {
 	case err != nil:
 		return registrationCode(codeOf(err))
-	case !ok || s.producerID != producerID:
+	case !ok || s.producerID != producerID || forgotten:
 		return kerr.InvalidProducerIDMapping.Code
 	case producerEpoch >= exhaustedEpoch:
 		return kerr.InvalidProducerEpoch.Code
@@ -383,6 +374,7 @@ func (b *backend) addPartitionsToTxn(ctx context.Context, transactionalID string
 			}
 		}
 	}
+	b.txns.holdsShareAcks(transactionalID, producerID, producerEpoch, partitions)
 	return 0
 }
 
@@ -432,9 +424,11 @@ func (b *backend) describeTransaction(ctx context.Context, transactionalID strin
 		transactionalID: transactionalID, state: s.State,
 		producerID: s.ProducerID, producerEpoch: s.ProducerEpoch,
 		timeout: time.Duration(s.TimeoutMillis) * time.Millisecond,
-		holdsShareAcks: slices.ContainsFunc(s.Topics, func(t kmsg.DescribeTransactionsResponseTransactionStateTopic) bool {
-			return t.Topic == stateTopic
-		}),
+	}
+	for _, t := range s.Topics {
+		if t.Topic == stateTopic {
+			st.statePartitions = slices.Sorted(slices.Values(t.Partitions))
+		}
 	}
 	if s.StartTimestamp >= 0 {
 		st.start = time.UnixMilli(s.StartTimestamp)

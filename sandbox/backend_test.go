@@ -196,6 +196,11 @@ func alterGroup(t testing.TB, s *Sandbox, group string, configs map[string]strin
 
 func alterGroupCode(t testing.TB, s *Sandbox, group string, configs map[string]string) int16 {
 	t.Helper()
+	return tryAlterGroup(t, s, group, configs).ErrorCode
+}
+
+func tryAlterGroup(t testing.TB, s *Sandbox, group string, configs map[string]string) kmsg.IncrementalAlterConfigsResponseResource {
+	t.Helper()
 	req := kmsg.NewPtrIncrementalAlterConfigsRequest()
 	req.Version = 1
 	rr := kmsg.NewIncrementalAlterConfigsRequestResource()
@@ -206,7 +211,57 @@ func alterGroupCode(t testing.TB, s *Sandbox, group string, configs map[string]s
 		rr.Configs = append(rr.Configs, rc)
 	}
 	req.Resources = append(req.Resources, rr)
-	return askGateway[*kmsg.IncrementalAlterConfigsResponse](t, dialRaw(t, s, 0), req).Resources[0].ErrorCode
+	return askGateway[*kmsg.IncrementalAlterConfigsResponse](t, dialRaw(t, s, 0), req).Resources[0]
+}
+
+// What a group cannot have is refused in Kafka's words, and nothing of it kept.
+func TestGroupConfigsRefused(t *testing.T) {
+	s := startSandbox(t, WithBrokerConfigs(map[string]string{"group.share.min.heartbeat.interval.ms": "1000", "group.share.max.heartbeat.interval.ms": "50000"}))
+	for name, tt := range map[string]struct {
+		configs map[string]string
+		want    string // "" is accepted
+	}{
+		"unknown":            {map[string]string{"share.no.such.config": "1"}, "Unknown group config name: share.no.such.config"},
+		"a broker's name":    {map[string]string{"group.share.session.timeout.ms": "50000"}, "Unknown group config name: group.share.session.timeout.ms"},
+		"no strategy":        {map[string]string{"share.auto.offset.reset": "foo"}, "Invalid value foo for configuration share.auto.offset.reset: Invalid value `foo` for configuration share.auto.offset.reset. The value must be either 'earliest', 'latest' or of the format 'by_duration:<PnDTnHnMn.nS.>'."},
+		"no duration":        {map[string]string{"share.auto.offset.reset": "by_duration:1h"}, "Invalid value by_duration:1h for configuration share.auto.offset.reset: Invalid value `by_duration:1h` for configuration share.auto.offset.reset. The value must be either 'earliest', 'latest' or of the format 'by_duration:<PnDTnHnMn.nS.>'."},
+		"a duration":         {map[string]string{"share.auto.offset.reset": "by_duration:PT1H"}, ""},
+		"no isolation level": {map[string]string{"share.isolation.level": "serializable"}, "Invalid value serializable for configuration share.isolation.level: String must be one of: read_committed, read_uncommitted"},
+		"no number":          {map[string]string{"share.record.lock.duration.ms": "30s"}, "Invalid value 30s for configuration share.record.lock.duration.ms: Not a number of type INT"},
+		"too big a number":   {map[string]string{"share.record.lock.duration.ms": "3000000000"}, "Invalid value 3000000000 for configuration share.record.lock.duration.ms: Not a number of type INT"},
+		"below any minimum":  {map[string]string{"share.record.lock.duration.ms": "999"}, "Invalid value 999 for configuration share.record.lock.duration.ms: Value must be at least 1000"},
+		"a lock too short":   {map[string]string{"share.record.lock.duration.ms": "14999"}, "share.record.lock.duration.ms must be in the range 15000 to 60000 inclusive."},
+		"a lock too long":    {map[string]string{"share.record.lock.duration.ms": "60001"}, "share.record.lock.duration.ms must be in the range 15000 to 60000 inclusive."},
+		"the shortest lock":  {map[string]string{"share.record.lock.duration.ms": "15000"}, ""},
+		"one delivery":       {map[string]string{"share.delivery.count.limit": "1"}, "share.delivery.count.limit must be in the range 2 to 10 inclusive."},
+		"too many locks":     {map[string]string{"share.partition.max.record.locks": "10001"}, "share.partition.max.record.locks must be in the range 100 to 10000 inclusive."},
+		"bounds of a broker": {map[string]string{"share.heartbeat.interval.ms": "999"}, "share.heartbeat.interval.ms must be in the range 1000 to 50000 inclusive."},
+		"too slow a heart":   {map[string]string{"share.heartbeat.interval.ms": "45000"}, "share.session.timeout.ms must be greater than share.heartbeat.interval.ms"},
+		"both of them":       {map[string]string{"share.heartbeat.interval.ms": "45000", "share.session.timeout.ms": "46000"}, ""},
+		"no boolean":         {map[string]string{"share.renew.acknowledge.enable": "perhaps"}, "Invalid value perhaps for configuration share.renew.acknowledge.enable: Expected value to be either true or false"},
+		"consumers":          {map[string]string{"consumer.session.timeout.ms": "1000"}, "consumer.session.timeout.ms must be in the range 45000 to 60000 inclusive."},
+		"one of two is bad":  {map[string]string{"share.delivery.count.limit": "9", "share.isolation.level": ""}, "Invalid value  for configuration share.isolation.level: String must be one of: read_committed, read_uncommitted"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			group := t.Name()
+			got := tryAlterGroup(t, s, group, tt.configs)
+			text := ""
+			if got.ErrorMessage != nil {
+				text = *got.ErrorMessage
+			}
+			if refused := tt.want != ""; text != tt.want || refused != (got.ErrorCode == kerr.InvalidConfig.Code) || !refused && got.ErrorCode != 0 {
+				t.Errorf("code %d, %q; want %q", got.ErrorCode, text, tt.want)
+			}
+			for n, v := range tt.configs {
+				if _, set := s.kafka.configs.groups.get(group, n); set != (tt.want == "") {
+					t.Errorf("%s=%s: kept %v", n, v, set)
+				}
+			}
+		})
+	}
+	if got := tryAlterGroup(t, s, "", map[string]string{"share.delivery.count.limit": "9"}); got.ErrorCode != kerr.InvalidRequest.Code {
+		t.Errorf("a default for all groups: code %d", got.ErrorCode)
+	}
 }
 
 func TestConfigs(t *testing.T) {
@@ -299,7 +354,7 @@ func TestBackendAfterClose(t *testing.T) {
 	if _, err := s.kafka.listTransactions(t.Context()); err == nil {
 		t.Error("listed transactions")
 	}
-	if got := s.kafka.groupConfig("g", "share.isolation.level"); got != "" {
+	if got := s.kafka.brokerConfig("group.max.size"); got != "" {
 		t.Errorf("config %q", got)
 	}
 }

@@ -64,8 +64,10 @@ type txnState struct {
 	producerEpoch   int16
 	start           time.Time
 	timeout         time.Duration
-	holdsShareAcks  bool // some __share_group_state partition is registered
+	statePartitions []int32 // of __share_group_state, that are registered; sorted
 }
+
+func (s txnState) holdsShareAcks() bool { return len(s.statePartitions) > 0 }
 
 // stateRecord is one record of __share_group_state-N, or an end marker found there.
 type stateRecord struct {
@@ -110,10 +112,6 @@ type kafka interface {
 	// transaction, as the leader does towards the transaction coordinator, and
 	// returns the code that the leader sees (47 where the coordinator said 90).
 	addPartitionsToTxn(ctx context.Context, transactionalID string, producerID int64, producerEpoch int16, partitions []int32) int16
-	// describeTransaction returns false when the coordinator does not know the ID.
-	describeTransaction(ctx context.Context, transactionalID string) (txnState, bool, error)
-	// listTransactions returns all open (not completed) transactions.
-	listTransactions(ctx context.Context) ([]txnState, error)
 
 	// appendState appends records to __share_group_state, in order within a
 	// partition, and returns once they are durable.
@@ -153,6 +151,8 @@ type coordinator interface {
 	// leaves it). All keys of one call are written with one append.
 	write(ctx context.Context, writes []shareStateWrite) []int16
 	remove(ctx context.Context, k shareStateKey) int16
+	// peek returns the state without waiting for writes that are under way.
+	peek(k shareStateKey) (shareState, bool)
 	// keys lists every share-partition that has state, sorted.
 	keys() []shareStateKey
 	// partitions is the partition count of __share_group_state.

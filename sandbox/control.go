@@ -2,6 +2,8 @@ package sandbox
 
 import (
 	"encoding/json"
+	"errors"
+	"fmt"
 	"net"
 	"net/http"
 
@@ -18,7 +20,11 @@ type State struct {
 	FeaturesEpoch int64            `json:"features_epoch"`
 	TxnAcks       TxnAcksState     `json:"txn_share_acknowledge"`
 	Pending       int              `json:"pending_records"` // in TX_PENDING, over all brokers
-	Share         json.RawMessage  `json:"share"`           // groups, sessions, share-partitions
+	// PendingRanges says which records these are, and who owns them.
+	PendingRanges []PendingRange    `json:"pending_ranges"`
+	Transactions  []OpenTransaction `json:"transactions"` // that are not over; by transactional ID
+	Faults        []Fault           `json:"faults"`       // that are active, as injected
+	Share         json.RawMessage   `json:"share"`        // groups, sessions, share-partitions
 }
 
 // BrokerState is one broker of the sandbox.
@@ -42,6 +48,10 @@ func (s *Sandbox) State() (State, error) {
 	if err != nil {
 		return State{}, err
 	}
+	open, err := s.OpenParticipants(s.gateway.ctx)
+	if err != nil {
+		return State{}, fmt.Errorf("state of the sandbox: %w", err)
+	}
 	levels, epoch := s.gateway.features.snapshot()
 	st := State{
 		ClusterID: s.ClusterID(), Dialect: s.cfg.dialect.Name, PendingState: s.cfg.pending.String(),
@@ -49,7 +59,7 @@ func (s *Sandbox) State() (State, error) {
 		TxnAcks: TxnAcksState{
 			Key: s.cfg.dialect.Key, Level: s.cfg.dialect.ShareVersion, Enabled: s.gateway.features.txnAcksEnabled(),
 		},
-		Pending: s.plane.pendingCount(), Share: share,
+		Pending: s.plane.pendingCount(), PendingRanges: s.Pending(), Transactions: open, Faults: s.Faults(), Share: share,
 	}
 	for name, level := range levels {
 		if level > 0 {
@@ -88,11 +98,20 @@ func fillList[T any](list *[]T) {
 // ShareVersion returns the finalized level of share.version.
 func (s *Sandbox) ShareVersion() int16 { return s.gateway.features.level(wire.FeatureShareVersion) }
 
-// ControlHandler serves the control address: GET /healthz answers 200 while the
-// sandbox runs, GET /state answers a [State], GET /metrics what the JMX exporters
-// of all brokers would, in the text format of Prometheus with a label "broker",
-// and GET /metrics/0 what that of broker 0 would. It refuses requests from other
-// machines, and those that a page from elsewhere made a browser send.
+// ControlHandler serves the control address:
+//
+//	GET /healthz         200 while the sandbox runs
+//	GET /state           a [State]
+//	GET /metrics         what the JMX exporters of all brokers would say, in the
+//	                     text format of Prometheus with a label "broker"
+//	GET /metrics/{node}  what that of one broker would say
+//	GET /faults          the faults that are active, as a [FaultList]
+//	POST /faults         injects a [Fault] and answers it with its ID, with 201
+//	DELETE /faults       ends all faults and answers them
+//	DELETE /faults/{id}  ends one fault and answers it
+//
+// Errors are [ControlError] documents. It refuses requests from other machines,
+// and those that a page from elsewhere made a browser send.
 func (s *Sandbox) ControlHandler() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) {
@@ -106,17 +125,74 @@ func (s *Sandbox) ControlHandler() http.Handler {
 	mux.HandleFunc("GET /state", func(w http.ResponseWriter, _ *http.Request) {
 		st, err := s.State()
 		if err != nil {
-			http.Error(w, err.Error(), http.StatusInternalServerError)
+			writeError(w, http.StatusInternalServerError, err)
 			return
 		}
-		w.Header().Set("Content-Type", "application/json")
-		enc := json.NewEncoder(w)
-		enc.SetIndent("", "  ")
-		_ = enc.Encode(st)
+		writeJSON(w, http.StatusOK, st)
 	})
 	mux.HandleFunc("GET /metrics", s.serveMetrics)
 	mux.HandleFunc("GET /metrics/{node}", s.serveMetrics)
-	return loopbackOnly(mux)
+	mux.HandleFunc("GET /faults", func(w http.ResponseWriter, _ *http.Request) {
+		writeJSON(w, http.StatusOK, FaultList{s.Faults()})
+	})
+	mux.HandleFunc("POST /faults", s.serveInject)
+	mux.HandleFunc("DELETE /faults", func(w http.ResponseWriter, _ *http.Request) {
+		writeJSON(w, http.StatusOK, FaultList{s.ClearFaults()})
+	})
+	mux.HandleFunc("DELETE /faults/{id}", func(w http.ResponseWriter, r *http.Request) {
+		f, err := s.ClearFault(r.PathValue("id"))
+		if err != nil {
+			writeError(w, http.StatusNotFound, err)
+			return
+		}
+		writeJSON(w, http.StatusOK, f)
+	})
+	return loopbackOnly(http.NewCrossOriginProtection().Handler(mux))
+}
+
+// FaultList is what /faults of the control address answers.
+type FaultList struct {
+	Faults []Fault `json:"faults"`
+}
+
+// ControlError is what the control address answers in place of what was asked.
+type ControlError struct {
+	Error string `json:"error"`
+}
+
+// maxFaultBytes is far more than any fault has.
+const maxFaultBytes = 64 << 10
+
+func (s *Sandbox) serveInject(w http.ResponseWriter, r *http.Request) {
+	dec := json.NewDecoder(http.MaxBytesReader(w, r.Body, maxFaultBytes))
+	dec.DisallowUnknownFields()
+	var f Fault
+	if err := dec.Decode(&f); err != nil {
+		writeError(w, http.StatusBadRequest, fmt.Errorf("fault: %w", err))
+		return
+	}
+	f, err := s.InjectFault(r.Context(), f)
+	_, wrong := errors.AsType[*FaultError](err)
+	switch {
+	case wrong:
+		writeError(w, http.StatusBadRequest, err)
+	case err != nil:
+		writeError(w, http.StatusInternalServerError, err)
+	default:
+		writeJSON(w, http.StatusCreated, f)
+	}
+}
+
+func writeError(w http.ResponseWriter, code int, err error) {
+	writeJSON(w, code, ControlError{err.Error()})
+}
+
+func writeJSON(w http.ResponseWriter, code int, v any) {
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(code)
+	enc := json.NewEncoder(w)
+	enc.SetIndent("", "  ")
+	_ = enc.Encode(v) // a client that is gone
 }
 
 // loopbackOnly refuses what does not come from this machine, or was addressed to

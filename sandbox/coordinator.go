@@ -98,6 +98,11 @@ func (s *shareCoordinator) keys() []shareStateKey {
 	return slices.SortedFunc(maps.Keys(s.states), compareStateKeys)
 }
 
+func (s *shareCoordinator) peek(k shareStateKey) (shareState, bool) {
+	st, ok := s.get(k)
+	return st.shareState, ok
+}
+
 func (s *shareCoordinator) get(k shareStateKey) (coordinatedState, bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

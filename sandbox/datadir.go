@@ -14,9 +14,10 @@ import (
 
 // A data directory holds
 //
-//	lock          held while a sandbox runs on it
-//	sandbox.json  what the sandbox is, and what kfake does not keep
-//	kafka/        kfake's own
+//	lock              held while a sandbox runs on it
+//	sandbox.json      what the sandbox is, and what kfake does not keep
+//	transactions.log  what a transaction coordinator keeps: see txn_log.go
+//	kafka/            kfake's own
 
 // dataDirFormat is raised when an older kshare cannot read sandbox.json.
 const dataDirFormat = 1
@@ -43,18 +44,11 @@ type dataDirState struct {
 	FeaturesEpoch int64            `json:"features_epoch"`
 
 	GroupConfigs     map[string]map[string]string `json:"group_configs,omitempty"`
-	Transactions     []heldTransaction            `json:"transactions,omitempty"`
 	InternalPassword string                       `json:"internal_password"`
-}
 
-// heldTransaction is a transaction with share acknowledgements that was open
-// when the sandbox was closed. kfake keeps such a transaction, but of its
-// partitions only those with records.
-type heldTransaction struct {
-	TransactionalID string  `json:"transactional_id"`
-	ProducerID      int64   `json:"producer_id"`
-	ProducerEpoch   int16   `json:"producer_epoch"`
-	Partitions      []int32 `json:"state_partitions"`
+	// Running holds while a sandbox runs on the directory; at a start it says
+	// that the last one was killed.
+	Running bool `json:"running,omitempty"`
 }
 
 // InUseError says that another sandbox runs on a data directory.
@@ -144,6 +138,14 @@ func (d *dataDir) kafka() string {
 		return ""
 	}
 	return filepath.Join(d.path, "kafka")
+}
+
+// transactions is the file of the transaction log, "" for none.
+func (d *dataDir) transactions() string {
+	if d.path == "" {
+		return ""
+	}
+	return filepath.Join(d.path, "transactions.log")
 }
 
 // get returns what is kept. Its maps and slices are not to be changed.

@@ -70,12 +70,12 @@ func TestRestartKeepsEverything(t *testing.T) {
 			t.Errorf("%s of the group is %q, was %q", name, got, want)
 		}
 	}
-	held, err := s.heldTransactions(t.Context())
+	open, err := s.kafka.listTransactions(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
-	if len(held) != 1 || held[0].TransactionalID != "txn" || held[0].ProducerID != producerID || !slices.Equal(held[0].Partitions, []int32{3, 17}) {
-		t.Errorf("open transactions with share acknowledgements: %+v", held)
+	if len(open) != 1 || open[0].transactionalID != "txn" || open[0].producerID != producerID || !slices.Equal(open[0].statePartitions, []int32{3, 17}) {
+		t.Errorf("open transactions with share acknowledgements: %+v", open)
 	}
 	if resp := dialCoordinator(t, s, "txn").end(t, 5, producerID, epoch, true); resp.ErrorCode != 0 {
 		t.Errorf("commit after the restart: code %d", resp.ErrorCode)

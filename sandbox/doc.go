@@ -42,11 +42,38 @@
 // the draft profile neither 93 (StreamsGroupTopologyDescriptionUpdate) nor 94
 // (UnregisterController), which such a build would have.
 //
+// # After a crash
+//
+// A sandbox with a data directory can be killed at any moment: the records of a
+// transaction and its acknowledgements share one outcome, and a client that lost
+// the answer to its EndTxn is told which. Nothing is synced to the disk, as by a
+// broker, so this holds for the death of the process and not for that of the
+// machine. What differs from a broker that restarts:
+//
+//   - A transaction that was open and had records, or offsets of consumer groups,
+//     stays Ongoing and can only be aborted: adding to it and committing it is
+//     TRANSACTION_ABORTABLE. With share acknowledgements alone it goes on.
+//   - Members of groups are forgotten, and have to join again.
+//
+// # Faults
+//
+// [Sandbox.InjectFault] makes something go wrong, for as long as it is told, and
+// [Sandbox.ClearFault] ends it; the control address does the same over HTTP. What
+// is true meanwhile, whatever the brokers say, is told by [Sandbox.Pending],
+// [Sandbox.OpenParticipants] and [Sandbox.State]:
+//
+//	f, err := s.InjectFault(ctx, sandbox.Fault{Kind: sandbox.FaultDelayMarker, TransactionalID: "billing-1"})
+//	// ... the transaction commits, and its records stay TX_PENDING ...
+//	_, err = s.ClearFault(f.ID)
+//
 // # Where a sandbox differs from brokers that implement the KIP
 //
 //   - The answer to EndTxn comes after its markers are applied, not before: once
 //     a client knows that its transaction ended, TX_PENDING is gone. A
-//     transaction goes from Ongoing to CompleteCommit or CompleteAbort at once.
+//     transaction goes from Ongoing to CompleteCommit or CompleteAbort at once,
+//     unless its markers cannot be applied.
+//   - A transaction is aborted when its timeout has passed, and not only when the
+//     coordinator looks next.
 //   - Lowering share.version below the level of the dialect is refused with
 //     INVALID_UPDATE_VERSION while any record is in TX_PENDING, as the KIP says
 //     and no draft does. This holds for unsafe downgrades too.

@@ -43,9 +43,9 @@ type sharePlane interface {
 	// transactionGuard serialises what starts, stages into and ends a
 	// transaction of one ID.
 	transactionGuard(transactionalID string) (unlock func())
-	// transactionEnded applies an end marker to the records staged by
-	// producerID. An unknown transactionalID is "".
-	transactionEnded(ctx context.Context, transactionalID string, producerID int64, markerEpoch int16, transactionVersion int8, commit bool)
+	// transactionEnded applies an end marker to the records that its producer
+	// staged; done is called once that is persisted.
+	transactionEnded(ctx context.Context, t endedTxn, done func())
 	// pendingCount counts the records in TX_PENDING.
 	pendingCount() int
 
@@ -55,6 +55,11 @@ type sharePlane interface {
 	snapshot() planeSnapshot
 	now() time.Time
 	metrics() map[int32][]mbean // by broker
+	pendingRanges() []PendingRange
+
+	// crashLeaders and expireLocksOf let faults strike share-partitions.
+	crashLeaders(which leadSelector)
+	expireLocksOf(which leadSelector)
 
 	// listGroups lists the share groups that a broker coordinates, -1 for all.
 	listGroups(broker int32) []groupListing
@@ -86,7 +91,8 @@ type gateway struct {
 	dialect  wire.Dialect
 	logf     func(format string, args ...any)
 
-	outcomes txnOutcomes
+	txns   *txnLog
+	faults *faultTable
 
 	stateTopicID [16]byte // of __share_group_state
 	sasl         bool     // clients have to authenticate
@@ -134,7 +140,7 @@ func (g *gateway) accept(n *gatewayNode) {
 		}
 		c := &gatewayConn{
 			g: g, node: n, id: connIDs.Add(1), client: client,
-			gone: make(chan struct{}), done: make(chan struct{}),
+			gone: make(chan struct{}), done: make(chan struct{}), ended: make(chan struct{}),
 			sasl: saslSession{required: g.sasl},
 		}
 		if !g.add(c) {
@@ -188,8 +194,10 @@ type gatewayConn struct {
 	sasl   saslSession
 	known  atomic.Bool // the client has authenticated
 
-	gone chan struct{} // closed when the client is seen to be gone
-	done chan struct{} // closed when serve returns
+	gone  chan struct{} // closed when the client is seen to be gone
+	done  chan struct{} // closed when serve returns
+	ended chan struct{} // closed when the connection has left nothing behind
+	lose  bool          // the response to the request being handled, by a fault
 
 	mu       sync.Mutex // of upstream, which abort closes
 	upstream *pipeConn  // to kfake; nil until it is needed
@@ -224,6 +232,7 @@ func (c *gatewayConn) serve() {
 		c.abort()
 		c.g.remove(c)
 		c.g.plane.connectionClosed(c.caller(&request{}))
+		close(c.ended)
 	}()
 	for f := range frames {
 		if err := c.handle(f.bytes); err != nil {
@@ -394,6 +403,9 @@ func (c *gatewayConn) handle(frame []byte) error {
 	if err := req.ReadFrom(r.body); err != nil {
 		return fmt.Errorf("version %d of api key %d: %w: %w", r.version, r.key, errMalformed, err)
 	}
+	if answered, err := c.fault(r, req); answered || err != nil {
+		return err
+	}
 	return c.dispatch(r, req)
 }
 
@@ -410,6 +422,9 @@ func (c *gatewayConn) caller(r *request) caller {
 
 // respond writes a response that the gateway or the share plane made.
 func (c *gatewayConn) respond(r *request, resp kmsg.Response) error {
+	if err := c.deliver(); err != nil {
+		return err
+	}
 	c.out = appendResponse(c.out[:0], r.correlation, resp)
 	_, err := c.client.Write(c.out)
 	if cap(c.out) > frameStepBytes {
@@ -482,6 +497,9 @@ func (c *gatewayConn) pass(r *request) error {
 }
 
 func (c *gatewayConn) send(response []byte) error {
+	if err := c.deliver(); err != nil {
+		return err
+	}
 	_, err := c.client.Write(response)
 	return err
 }

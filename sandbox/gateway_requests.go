@@ -19,6 +19,9 @@ func (c *gatewayConn) dispatch(r *request, req kmsg.Request) error {
 	if isPlaneAPI(r.key) || r.key == c.g.dialect.Key {
 		return c.handlePlane(r, req)
 	}
+	if usesExhaustedEpoch(req) {
+		return fmt.Errorf("%s: no producer has that epoch", kmsg.NameForKey(r.key))
+	}
 	switch req := req.(type) {
 	case *kmsg.ApiVersionsRequest:
 		return c.respond(r, c.g.versions.respond(req, c.node.id))
@@ -65,13 +68,16 @@ func (c *gatewayConn) dispatch(r *request, req kmsg.Request) error {
 		return c.handleEndTxn(r, req)
 	case *kmsg.WriteTxnMarkersRequest:
 		return c.handleWriteTxnMarkers(r, req)
+	case *kmsg.AddPartitionsToTxnRequest:
+		return c.handleAddPartitionsToTxn(r, req)
+	case *kmsg.AddOffsetsToTxnRequest:
+		return c.handleAddOffsetsToTxn(r, req)
+	case *kmsg.TxnOffsetCommitRequest:
+		return c.handleTxnOffsetCommit(r, req)
 	case *kmsg.DescribeTransactionsRequest:
 		return c.handleDescribeTransactions(r, req)
 	case *kmsg.ListTransactionsRequest:
 		return c.handleListTransactions(r, req)
-	}
-	if usesExhaustedEpoch(req) {
-		return fmt.Errorf("%s: no producer has that epoch", kmsg.NameForKey(r.key))
 	}
 	return c.pass(r)
 }
@@ -449,6 +455,9 @@ func (g *gateway) refuseProduce(req *kmsg.ProduceRequest) []kmsg.ProduceResponse
 				code = refuseBatch(p.Records)
 			}
 			if code == 0 {
+				code = g.refuseProducer(p.Records, req.Version)
+			}
+			if code == 0 {
 				return false
 			}
 			bp := kmsg.NewProduceResponseTopicPartition()
@@ -514,6 +523,17 @@ func refuseBatch(b []byte) int16 {
 		return kerr.InvalidRecord.Code
 	}
 	return 0
+}
+
+// refuseProducer returns the code for a batch of a transaction that nothing can
+// be added to.
+func (g *gateway) refuseProducer(b []byte, version int16) int16 {
+	const attributesAt, idAt, epochAt = 21, 43, 51
+	if len(b) < batchHeaderBytes || binary.BigEndian.Uint16(b[attributesAt:])&batchTransactional == 0 {
+		return 0
+	}
+	code := g.txns.blockedCode(int64(binary.BigEndian.Uint64(b[idAt:])), int16(binary.BigEndian.Uint16(b[epochAt:])))
+	return abortable(code, version >= 11)
 }
 
 // minRecordBytes is the length of a record with nothing in it.

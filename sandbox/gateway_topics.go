@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
+	"strings"
 
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kmsg"
@@ -165,8 +166,7 @@ func (c *gatewayConn) handleDescribeConfigs(r *request, req *kmsg.DescribeConfig
 		for i := range described.Resources {
 			rr := &described.Resources[i]
 			if rr.ResourceType == kmsg.ConfigResourceTypeGroupConfig && rr.ErrorCode == 0 {
-				rr.Configs = groupConfigsInForce(rr.Configs, broker, req.IncludeSynonyms)
-				rr.Configs = append(rr.Configs, c.g.kafka.configs.extra.describe(rr.ResourceName, names[rr.ResourceName])...)
+				rr.Configs = c.g.kafka.configs.groups.describe(rr.ResourceName, names[rr.ResourceName], broker, req.IncludeSynonyms)
 			}
 		}
 		return c.respond(r, described)
@@ -212,32 +212,80 @@ func (c *gatewayConn) handleAlterConfigs(r *request, req *kmsg.AlterConfigsReque
 	})
 }
 
-// handleIncrementalAlterConfigs serves the configs of a group that kfake does
-// not know, and refuses bad values of broker configs. A group with configs of
-// both kinds is first checked by kfake.
+// handleIncrementalAlterConfigs refuses bad values of broker configs and serves
+// the configs of groups. kfake learns of them what it needs.
 func (c *gatewayConn) handleIncrementalAlterConfigs(r *request, req *kmsg.IncrementalAlterConfigsRequest) error {
 	own := refuseBrokerConfigs(req)
-	extra := takeExtraConfigs(req)
-	if len(own)+len(extra) == 0 {
+	refused, groups := c.takeGroupConfigs(req)
+	own = append(own, refused...)
+	if len(own)+len(groups) == 0 {
 		return c.passThen(r, c.g.kafka.invalidateConfigs)
 	}
 	return passRest(c, r, req, len(req.Resources) > 0, false, func(resp *kmsg.IncrementalAlterConfigsResponse) {
 		for i := range resp.Resources {
 			rr := &resp.Resources[i]
-			ops := extra[rr.ResourceName]
-			if rr.ResourceType != kmsg.ConfigResourceTypeGroupConfig || rr.ErrorCode != 0 || len(ops) == 0 {
+			values, ours := groups[rr.ResourceName]
+			if rr.ResourceType != kmsg.ConfigResourceTypeGroupConfig || rr.ErrorCode != 0 || !ours || req.ValidateOnly {
 				continue
 			}
-			switch valid, err := c.g.kafka.configs.extra.alter(rr.ResourceName, ops, req.ValidateOnly); {
-			case err != nil:
+			if err := c.g.kafka.configs.groups.set(rr.ResourceName, values); err != nil {
+				c.g.logf("configs of group %q: %v", rr.ResourceName, err)
 				rr.ErrorCode, rr.ErrorMessage = kerr.UnknownServerError.Code, kmsg.StringPtr(err.Error())
-			case !valid:
-				rr.ErrorCode = kerr.InvalidConfig.Code
 			}
 		}
 		c.g.kafka.invalidateConfigs()
 		resp.Resources = append(resp.Resources, own...)
 	})
+}
+
+// takeGroupConfigs takes the configs of groups out of req, but those that kfake
+// needs. It returns the answers for those that are refused, and what the others
+// would have set then.
+func (c *gatewayConn) takeGroupConfigs(req *kmsg.IncrementalAlterConfigsRequest) ([]kmsg.IncrementalAlterConfigsResponseResource, map[string]map[string]string) {
+	var refused []kmsg.IncrementalAlterConfigsResponseResource
+	groups := make(map[string]map[string]string)
+	req.Resources = slices.DeleteFunc(req.Resources, func(rr kmsg.IncrementalAlterConfigsRequestResource) bool {
+		if rr.ResourceType != kmsg.ConfigResourceTypeGroupConfig {
+			return false
+		}
+		code := kerr.InvalidConfig.Code
+		values, why := c.g.kafka.configs.groups.check(rr.ResourceName, rr.Configs)
+		if rr.ResourceName == "" {
+			code, why = kerr.InvalidRequest.Code, "Default group resources are not allowed."
+		}
+		if why == "" {
+			groups[rr.ResourceName] = values
+			return false
+		}
+		bad := kmsg.NewIncrementalAlterConfigsResponseResource()
+		bad.ResourceType, bad.ResourceName = rr.ResourceType, rr.ResourceName
+		bad.ErrorCode, bad.ErrorMessage = code, kmsg.StringPtr(why)
+		refused = append(refused, bad)
+		return true
+	})
+	for i := range req.Resources {
+		rr := &req.Resources[i]
+		if rr.ResourceType == kmsg.ConfigResourceTypeGroupConfig {
+			rr.Configs = slices.DeleteFunc(rr.Configs, func(rc kmsg.IncrementalAlterConfigsRequestResourceConfig) bool {
+				return !strings.HasPrefix(rc.Name, consumerConfigs)
+			})
+		}
+	}
+	return refused, groups
+}
+
+// consumerConfigs begin the names of what consumer groups are configured by.
+const consumerConfigs = "consumer."
+
+// ofConsumers returns the configs of a group that kfake needs.
+func ofConsumers(values map[string]string) map[string]string {
+	out := make(map[string]string)
+	for name, v := range values {
+		if strings.HasPrefix(name, consumerConfigs) {
+			out[name] = v
+		}
+	}
+	return out
 }
 
 func refuseBrokerConfigs(req *kmsg.IncrementalAlterConfigsRequest) []kmsg.IncrementalAlterConfigsResponseResource {
@@ -258,23 +306,4 @@ func refuseBrokerConfigs(req *kmsg.IncrementalAlterConfigsRequest) []kmsg.Increm
 		return false
 	})
 	return own
-}
-
-// takeExtraConfigs takes what kfake does not know out of req, by group.
-func takeExtraConfigs(req *kmsg.IncrementalAlterConfigsRequest) map[string][]kmsg.IncrementalAlterConfigsRequestResourceConfig {
-	extra := make(map[string][]kmsg.IncrementalAlterConfigsRequestResourceConfig)
-	for i := range req.Resources {
-		rr := &req.Resources[i]
-		if rr.ResourceType != kmsg.ConfigResourceTypeGroupConfig {
-			continue
-		}
-		rr.Configs = slices.DeleteFunc(rr.Configs, func(rc kmsg.IncrementalAlterConfigsRequestResourceConfig) bool {
-			_, ours := extraGroupConfigByName(rc.Name)
-			if ours {
-				extra[rr.ResourceName] = append(extra[rr.ResourceName], rc)
-			}
-			return ours
-		})
-	}
-	return extra
 }

@@ -30,11 +30,11 @@ type markerPlane struct {
 	ended []endMarker
 }
 
-func (p *markerPlane) transactionEnded(ctx context.Context, id string, producerID int64, epoch int16, version int8, commit bool) {
+func (p *markerPlane) transactionEnded(ctx context.Context, t endedTxn, done func()) {
 	p.mu.Lock()
-	p.ended = append(p.ended, endMarker{id, producerID, epoch, version, commit})
+	p.ended = append(p.ended, endMarker{t.transactionalID, t.producerID, t.markerEpoch, t.version, t.commit})
 	p.mu.Unlock()
-	p.sharePlane.transactionEnded(ctx, id, producerID, epoch, version, commit)
+	p.sharePlane.transactionEnded(ctx, t, done)
 }
 
 // take returns the markers since the last call.
@@ -291,7 +291,7 @@ func TestListTransactionsOfACoordinator(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if len(open) != n || !open[0].holdsShareAcks || open[0].start.IsZero() || open[0].timeout.Seconds() != 60 {
+	if len(open) != n || !open[0].holdsShareAcks() || open[0].start.IsZero() {
 		t.Errorf("listTransactions: %d, first %+v", len(open), open[0])
 	}
 }

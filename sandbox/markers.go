@@ -3,6 +3,7 @@ package sandbox
 import (
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -13,11 +14,9 @@ import (
 
 // What ends TX_PENDING (KIP-1289).
 //
-// The gateway tells of each transaction that ended while it was looking
-// (transactionEnded): EndTxn, InitProducerId, WriteTxnMarkers. What ends without
-// a request, by transaction.timeout.ms, is found by a watch on each transaction
-// that holds staged records. What ended while the sandbox was down is found by
-// resume.
+// The transaction coordinator tells of each transaction that ended
+// (transactionEnded): EndTxn, InitProducerId, WriteTxnMarkers and timeouts. What
+// ended while the sandbox was down is told by resume.
 //
 // A marker resolves what its producer staged with an epoch that it ends. With
 // transaction.version 2 the end of a transaction raises the epoch. A commit has
@@ -37,25 +36,15 @@ const (
 	// markerRetryMost the longest: each is twice the one before.
 	markerRetry     = 100 * time.Millisecond
 	markerRetryMost = 10 * time.Second
-	// watchFirst is when a transaction is first looked at. Most have ended by
-	// then, and cost nothing.
-	watchFirst = time.Second
-	// watchRetry is the pause between looks at a transaction that is overdue,
-	// or cannot be described.
-	watchRetry = 200 * time.Millisecond
-	// watchLongest bounds the time between two looks.
-	watchLongest = time.Minute
 )
 
 // txnTable knows which transactions hold staged records, and where.
 type txnTable struct {
-	mu      sync.Mutex
-	guards  map[string]*txnGuard
-	staged  map[int64]map[shareStateKey]int // records in TX_PENDING, by producer ID
-	owners  map[shareStateKey][]int64       // the inverse
-	ids     map[int64]string                // transactional ID, by producer ID; of those in staged
-	watches map[string]*txnWatch            // by transactional ID
-	closed  bool
+	mu     sync.Mutex
+	guards map[string]*txnGuard
+	staged map[int64]map[shareStateKey]int // records in TX_PENDING, by producer ID
+	owners map[shareStateKey][]int64       // the inverse
+	ids    map[int64]string                // transactional ID, by producer ID; of those in staged
 }
 
 func (t *txnTable) init() {
@@ -63,7 +52,6 @@ func (t *txnTable) init() {
 	t.staged = make(map[int64]map[shareStateKey]int)
 	t.owners = make(map[shareStateKey][]int64)
 	t.ids = make(map[int64]string)
-	t.watches = make(map[string]*txnWatch)
 }
 
 // setOwners notes what is pending on a share-partition, in place of what was
@@ -109,6 +97,14 @@ func (t *txnTable) keys(producerID int64) []shareStateKey {
 	return keys
 }
 
+// allKeys lists the share-partitions where anything is staged, in the order of
+// their locks.
+func (t *txnTable) allKeys() []shareStateKey {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return slices.SortedFunc(maps.Keys(t.owners), compareStateKeys)
+}
+
 func (t *txnTable) count() int {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -129,12 +125,19 @@ func (t *txnTable) idOf(producerID int64) string {
 	return t.ids[producerID]
 }
 
-func (t *txnTable) stopTimers() {
+// name notes the transactional ID of a producer that stages records.
+func (t *txnTable) name(producerID int64, transactionalID string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.closed = true
-	for _, w := range t.watches {
-		w.timer.Stop()
+	t.ids[producerID] = transactionalID
+}
+
+// forgetName is called when a producer has staged nothing, after all.
+func (t *txnTable) forgetName(producerID int64) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if len(t.staged[producerID]) == 0 {
+		delete(t.ids, producerID)
 	}
 }
 
@@ -150,8 +153,7 @@ type txnGuard struct {
 
 // transactionGuard locks a transaction against being ended while something is
 // staged in it, and the other way round. Who ends a transaction holds the guard
-// until transactionEnded, or transactionUnresolved, has returned; these two do
-// not take it.
+// until transactionEnded has returned, which does not take it.
 func (p *plane) transactionGuard(transactionalID string) (unlock func()) {
 	t := &p.txns
 	t.mu.Lock()
@@ -173,17 +175,38 @@ func (p *plane) transactionGuard(transactionalID string) (unlock func()) {
 	}
 }
 
-// transactionEnded applies the end marker of a transaction. The transactional
-// ID may be "" where it is not known, as for WriteTxnMarkers. It returns once
-// the marker was applied; what could not be persisted is tried again later.
-func (p *plane) transactionEnded(_ context.Context, transactionalID string, producerID int64, markerEpoch int16, transactionVersion int8, commit bool) {
-	matches, ok := p.markerMatch(markerEpoch, transactionVersion, commit)
+// endedTxn is the end marker of a transaction.
+type endedTxn struct {
+	transactionalID string // "" where it is not known, as for WriteTxnMarkers
+	producerID      int64
+	markerEpoch     int16
+	version         int8 // transaction version of the marker
+	commit          bool
+
+	statePartitions []int32 // of __share_group_state, that were registered; sorted
+	// only restricts it to some of these; nil is all that the producer staged.
+	only func(statePartition int32) bool
+}
+
+// transactionEnded applies the end marker of a transaction. It returns once the
+// marker was applied; what could not be persisted is tried again later. done is
+// called when nothing is left to do.
+func (p *plane) transactionEnded(_ context.Context, t endedTxn, done func()) {
+	matches, ok := p.markerMatch(t.markerEpoch, t.version, t.commit)
 	if !ok {
-		p.cfg.logf("marker of producer %d, epoch %d: transaction version %d is refused", producerID, markerEpoch, transactionVersion)
+		p.cfg.logf("marker of producer %d, epoch %d: transaction version %d is refused", t.producerID, t.markerEpoch, t.version)
+		done()
 		return
 	}
-	p.unwatchTransaction(transactionalID, producerID, matches)
-	p.resolve(producerID, matches, commit, markerRetry)
+	p.resolve(marker{t.producerID, matches, t.commit, t.only}, markerRetry, done)
+}
+
+// marker says what becomes of which staged records.
+type marker struct {
+	producerID int64
+	matches    func(epoch int16) bool
+	commit     bool
+	only       func(statePartition int32) bool // nil is all
 }
 
 // markerMatch returns which staged epochs a marker ends; false if the marker has
@@ -200,19 +223,15 @@ func (p *plane) markerMatch(markerEpoch int16, transactionVersion int8, commit b
 	return nil, false
 }
 
-// transactionUnresolved tells that a transaction has ended but that its marker
-// does not come, or later: its records stay TX_PENDING, and the watch that
-// would find the end leaves them alone.
-func (p *plane) transactionUnresolved(transactionalID string) {
-	p.unwatchTransaction(transactionalID, -1, func(int16) bool { return true })
-}
-
-// resolve ends what a producer staged with epochs that match; what it cannot, it
-// tries again after a pause.
-func (p *plane) resolve(producerID int64, matches func(int16) bool, commit bool, pause time.Duration) {
+// resolve ends what a producer staged; what it cannot, it tries again after a
+// pause.
+func (p *plane) resolve(m marker, pause time.Duration, done func()) {
 	var ops []*operation
 	again := false
-	for _, key := range p.txns.keys(producerID) {
+	for _, key := range p.txns.keys(m.producerID) {
+		if m.only != nil && !m.only(wire.ShareStatePartition(key.group, key.topicID, key.partition, p.co.partitions())) {
+			continue
+		}
 		lp, code := p.leadForMarker(key)
 		switch {
 		case lp != nil:
@@ -220,7 +239,7 @@ func (p *plane) resolve(producerID int64, matches func(int16) bool, commit bool,
 			p.txns.dropKey(key)
 			continue
 		default:
-			p.cfg.logf("share-partition %s: marker of producer %d: %s", key, producerID, errorName(code))
+			p.cfg.logf("share-partition %s: marker of producer %d: %s", key, m.producerID, errorName(code))
 			again = true
 			continue
 		}
@@ -232,7 +251,7 @@ func (p *plane) resolve(producerID int64, matches func(int16) bool, commit bool,
 		ops = append(ops, o)
 		lim := p.limits(key.group)
 		lp.mu.Lock()
-		o.ch = lp.sp.resolve(p.cfg.now(), producerID, matches, commit, lim)
+		o.ch = lp.sp.resolve(p.cfg.now(), m.producerID, m.matches, m.commit, lim)
 		lp.mu.Unlock()
 	}
 	p.persist(ops, true)
@@ -240,9 +259,11 @@ func (p *plane) resolve(producerID int64, matches func(int16) bool, commit bool,
 		again = again || o.code != 0
 		p.end(o.lp, true)
 	}
-	if again {
-		p.after(pause, func() { p.resolve(producerID, matches, commit, min(2*pause, markerRetryMost)) })
+	if !again {
+		done()
+		return
 	}
+	p.after(pause, func() { p.resolve(m, min(2*pause, markerRetryMost), done) })
 }
 
 // leadForMarker returns the leader's hold of a share-partition, whoever leads;
@@ -259,104 +280,12 @@ func (p *plane) leadForMarker(key shareStateKey) (*leaderPartition, int16) {
 	return lp, 0
 }
 
-// Transactions that end without a request
-
-// txnWatch looks after a transaction that has records staged.
-type txnWatch struct {
-	transactionalID string
-	owner
-	timer *time.Timer
-}
-
-// watchTransaction makes sure that the end of a transaction is noticed.
-func (p *plane) watchTransaction(transactionalID string, o owner) {
-	t := &p.txns
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	t.ids[o.producerID] = transactionalID
-	old := t.watches[transactionalID]
-	if t.closed || old != nil && old.owner == o {
-		return
-	}
-	if old != nil {
-		old.timer.Stop()
-	}
-	w := &txnWatch{transactionalID: transactionalID, owner: o}
-	w.timer = p.after(watchFirst, func() { p.lookAtTransaction(w) })
-	t.watches[transactionalID] = w
-}
-
-// unwatchTransaction ends the watch on a transaction, of any epoch that matches.
-// Without a transactional ID it is found by the producer.
-func (p *plane) unwatchTransaction(transactionalID string, producerID int64, matches func(int16) bool) {
-	t := &p.txns
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if transactionalID == "" {
-		transactionalID = t.ids[producerID]
-	}
-	w := t.watches[transactionalID]
-	if w == nil || !matches(w.producerEpoch) {
-		return
-	}
-	w.timer.Stop()
-	delete(t.watches, transactionalID)
-	if len(t.staged[w.producerID]) == 0 {
-		delete(t.ids, w.producerID)
-	}
-}
-
-// current reports whether w is still the watch on its transaction.
-func (t *txnTable) current(w *txnWatch) bool {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	return t.watches[w.transactionalID] == w
-}
-
-// lookAtTransaction aborts what a transaction staged if it has timed out.
-func (p *plane) lookAtTransaction(w *txnWatch) {
-	unlock := p.transactionGuard(w.transactionalID)
-	defer unlock()
-	if !p.txns.current(w) {
-		return
-	}
-	if len(p.txns.keys(w.producerID)) == 0 {
-		p.unwatchTransaction(w.transactionalID, w.producerID, func(e int16) bool { return e == w.producerEpoch })
-		return
-	}
-	st, known, err := p.k.describeTransaction(p.ctx, w.transactionalID)
-	switch {
-	case err != nil:
-		p.cfg.logf("watch: %v", err)
-		w.timer.Reset(watchRetry)
-	case known && st.producerID == w.producerID && st.producerEpoch == w.producerEpoch && !ended(st.state):
-		w.timer.Reset(min(max(st.start.Add(st.timeout).Sub(p.cfg.now()), watchRetry), watchLongest))
-	default:
-		epoch := w.producerEpoch + 1
-		if known && st.producerID == w.producerID {
-			epoch = max(epoch, st.producerEpoch)
-		}
-		p.cfg.logf("transaction %q of producer %d, epoch %d: timed out", w.transactionalID, w.producerID, w.producerEpoch)
-		p.transactionEnded(p.ctx, w.transactionalID, w.producerID, epoch, 2, false)
-	}
-}
-
-// ended reports whether a transaction in that state has been decided and done.
-func ended(state string) bool {
-	switch state {
-	case "Ongoing", "PrepareCommit", "PrepareAbort", "PrepareEpochFence":
-		return false
-	}
-	return true
-}
-
 // resume makes good for what happened while the sandbox was down: it brings back
 // the groups that have state, and for what is persisted as TX_PENDING finds out
-// what became of the transaction. One that is still open is watched. For the
-// others the share coordinator has applied the end markers that it met while it
-// loaded, so what is left was never committed: it is aborted.
-func (p *plane) resume(ctx context.Context) error {
-	staged := make(map[owner]bool)
+// what became of the transaction. settle finishes the transactions whose end was
+// decided, and returns those that are still open. What is left then was never
+// committed: it is aborted.
+func (p *plane) resume(ctx context.Context, settle func(context.Context) ([]txnState, error)) error {
 	for _, k := range p.co.keys() {
 		if p.group(k.group) == nil {
 			p.createGroup(ctx, k.group)
@@ -371,31 +300,46 @@ func (p *plane) resume(ctx context.Context) error {
 		if code != 0 {
 			return fmt.Errorf("share-partition %s: read state: %w", k, kerr.ErrorForCode(code))
 		}
-		pending := pendingBatches(st.batches)
-		for _, r := range pending {
-			staged[r.owner] = true
-		}
-		p.txns.setOwners(k, pending)
+		p.txns.setOwners(k, pendingBatches(st.batches))
 	}
-	if len(staged) == 0 {
-		return nil
+	open, err := settle(ctx)
+	if err != nil {
+		return err
 	}
-	open, err := p.k.listTransactions(ctx)
+	left, err := p.stagedOwners(ctx)
 	if err != nil {
 		return err
 	}
 	for _, st := range open {
 		o := owner{st.producerID, st.producerEpoch}
-		if staged[o] {
-			p.watchTransaction(st.transactionalID, o)
-			delete(staged, o)
+		if left[o] {
+			p.txns.name(st.producerID, st.transactionalID)
+			delete(left, o)
 		}
 	}
-	for o := range staged {
+	for o := range left {
 		p.cfg.logf("producer %d, epoch %d: its transaction is gone, what it staged is aborted", o.producerID, o.producerEpoch)
-		p.resolve(o.producerID, func(epoch int16) bool { return epoch == o.producerEpoch }, false, markerRetry)
+		p.resolve(marker{producerID: o.producerID, matches: func(epoch int16) bool { return epoch == o.producerEpoch }}, markerRetry, func() {})
 	}
 	return nil
+}
+
+// stagedOwners returns who has records persisted as TX_PENDING.
+func (p *plane) stagedOwners(ctx context.Context) (map[owner]bool, error) {
+	owners := make(map[owner]bool)
+	for _, k := range p.txns.allKeys() {
+		st, code := p.co.read(ctx, k, -1)
+		if code == kerr.UnknownTopicOrPartition.Code {
+			continue
+		}
+		if code != 0 {
+			return nil, fmt.Errorf("share-partition %s: read state: %w", k, kerr.ErrorForCode(code))
+		}
+		for _, r := range pendingBatches(st.batches) {
+			owners[r.owner] = true
+		}
+	}
+	return owners, nil
 }
 
 // pendingBatches returns the TX_PENDING ranges of persisted batches.
@@ -404,8 +348,9 @@ func pendingBatches(batches []wire.StateBatch) []pendingRange {
 	for _, b := range batches {
 		if b.DeliveryState == wire.TxPending {
 			out = append(out, pendingRange{
-				span:  span{b.FirstOffset, b.LastOffset},
-				owner: owner{b.Staged.ProducerID, b.Staged.ProducerEpoch},
+				span:    span{b.FirstOffset, b.LastOffset},
+				owner:   owner{b.Staged.ProducerID, b.Staged.ProducerEpoch},
+				ackType: wire.AcknowledgeType(b.Staged.AcknowledgeType), target: b.Staged.AfterCommit(), deliveryCount: b.DeliveryCount,
 			})
 		}
 	}

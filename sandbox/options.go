@@ -50,6 +50,7 @@ type config struct {
 	tls             *tls.Config
 	clusterID       string
 	logf            func(format string, args ...any)
+	warn            func(text string)
 	listen          func(network, address string) (net.Listener, error)
 	wrapPlane       func(sharePlane) sharePlane // of tests; nil: none
 }
@@ -60,6 +61,7 @@ func newConfig(opts []Option) (config, error) {
 		brokers: defaultBrokers, host: defaultHost, dialect: dialect, shareVersion: -1,
 		statePartitions: defaultStatePartitions,
 		logf:            func(string, ...any) {},
+		warn:            func(string) {},
 		listen:          net.Listen,
 	}
 	for _, opt := range opts {
@@ -354,6 +356,13 @@ func WithClusterID(id string) Option { return func(c *config) { c.clusterID = id
 // default is nowhere. It may be called from several goroutines at once.
 func WithLogger(logf func(format string, args ...any)) Option {
 	return func(c *config) { c.logf = logf }
+}
+
+// WithWarnings sets where the sandbox tells what somebody has to do something
+// about, such as that its disk is full; the default is nowhere. One text is told
+// once a minute. It may be called from several goroutines at once.
+func WithWarnings(warn func(text string)) Option {
+	return func(c *config) { c.warn = warn }
 }
 
 // WithListen sets the function that opens the listeners of the brokers; the

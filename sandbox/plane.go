@@ -161,7 +161,6 @@ func (p *plane) close() {
 	for _, lp := range leads {
 		lp.stopTimer()
 	}
-	p.txns.stopTimers()
 	p.work.Wait()
 }
 

@@ -184,6 +184,10 @@ type e2eStage struct {
 // stage sends one TxnShareAcknowledge to broker.
 func (p *e2eProducer) stage(m *e2eMember, broker int32, stages ...e2eStage) *wire.TxnShareAcknowledgeResponse {
 	p.e.t.Helper()
+	return to[*wire.TxnShareAcknowledgeResponse](p.e, broker, p.stageRequest(m, stages...))
+}
+
+func (p *e2eProducer) stageRequest(m *e2eMember, stages ...e2eStage) *wire.TxnShareAcknowledgeRequest {
 	req := wire.NewTxnShareAcknowledgeRequest(p.e.dialect)
 	req.TransactionalID, req.GroupID, req.MemberID, req.MemberEpoch = &p.id, e2eGroup, m.id, m.epoch
 	req.ProducerID, req.ProducerEpoch = p.producerID, p.producerEpoch
@@ -199,7 +203,7 @@ func (p *e2eProducer) stage(m *e2eMember, broker int32, stages ...e2eStage) *wir
 		})
 	}
 	req.Topics = append(req.Topics, t)
-	return to[*wire.TxnShareAcknowledgeResponse](p.e, broker, req)
+	return req
 }
 
 // mustStage stages ranges of one leader's partitions.

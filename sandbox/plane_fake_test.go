@@ -251,7 +251,7 @@ func (k *fakeKafka) addPartitionsToTxn(_ context.Context, id string, producerID 
 	if _, ok := k.txns[id]; !ok {
 		k.txns[id] = txnState{
 			transactionalID: id, state: "Ongoing", producerID: producerID, producerEpoch: epoch,
-			start: bubbleNow(), timeout: time.Minute, holdsShareAcks: true,
+			start: bubbleNow(), timeout: time.Minute, statePartitions: []int32{0},
 		}
 	}
 	return 0
@@ -267,19 +267,12 @@ func (k *fakeKafka) end(id string) {
 	k.txns[id] = st
 }
 
-func (k *fakeKafka) describeTransaction(_ context.Context, id string) (txnState, bool, error) {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	st, ok := k.txns[id]
-	return st, ok, nil
-}
-
 func (k *fakeKafka) listTransactions(context.Context) ([]txnState, error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	var open []txnState
 	for _, st := range k.txns {
-		if !ended(st.state) {
+		if st.state == txnOngoing {
 			open = append(open, st)
 		}
 	}
@@ -413,6 +406,11 @@ func (co *fakeCoordinator) remove(_ context.Context, k shareStateKey) int16 {
 	return 0
 }
 
+func (co *fakeCoordinator) peek(k shareStateKey) (shareState, bool) {
+	st, code := co.read(context.Background(), k, -1)
+	return st, code == 0
+}
+
 func (co *fakeCoordinator) keys() []shareStateKey {
 	co.mu.Lock()
 	defer co.mu.Unlock()
@@ -465,7 +463,7 @@ func (r *planeRig) start() {
 		dialect: r.dialect, persistPending: !r.memory,
 		enabled: func() bool { return r.enabled }, logf: r.t.Logf,
 	})
-	if err := r.p.resume(r.t.Context()); err != nil {
+	if err := r.p.resume(r.t.Context(), r.k.listTransactions); err != nil {
 		r.t.Fatalf("resume: %v", err)
 	}
 }
@@ -635,7 +633,7 @@ func (r *planeRig) end(id string, o owner, commit bool) {
 	unlock := r.p.transactionGuard(id)
 	defer unlock()
 	r.k.end(id)
-	r.p.transactionEnded(r.t.Context(), id, o.producerID, o.producerEpoch+1, 2, commit)
+	r.p.transactionEnded(r.t.Context(), ended(id, o.producerID, o.producerEpoch+1, commit), func() {})
 }
 
 // states returns the ranges of a share-partition, as "first-last STATE".
@@ -687,4 +685,9 @@ func (r *planeRig) wantCode(got int16, want *kerr.Error) {
 	if got != code {
 		r.t.Fatalf("code %s, want %s", errorName(got), errorName(code))
 	}
+}
+
+// ended is the marker of a transaction of version 2.
+func ended(id string, producerID int64, markerEpoch int16, commit bool) endedTxn {
+	return endedTxn{transactionalID: id, producerID: producerID, markerEpoch: markerEpoch, version: 2, commit: commit}
 }

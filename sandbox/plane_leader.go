@@ -5,7 +5,6 @@ import (
 	"context"
 	"encoding/base64"
 	"fmt"
-	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -453,31 +452,8 @@ func (p *plane) expireLocks(lp *leaderPartition, now time.Time) {
 	p.end(lp, true)
 }
 
-// crashLeader makes the leader of a partition lose what it holds in memory, for
-// all groups, as a broker that restarts does: ACQUIRED records are AVAILABLE
-// again, and TX_PENDING ones too unless they are persisted.
-func (p *plane) crashLeader(topic string, partition int32) {
-	for _, lp := range p.leadsOf(topic, partition) {
-		p.retire(lp)
-	}
-}
-
-// expireAllLocks makes all acquisition locks on a partition run out, for all
-// groups.
-func (p *plane) expireAllLocks(topic string, partition int32) {
-	for _, lp := range p.leadsOf(topic, partition) {
-		<-lp.ready
-		if lp.code == 0 {
-			p.expireLocks(lp, p.cfg.now().Add(24*time.Hour)) // no lock is longer
-		}
-	}
-}
-
-func (p *plane) leadsOf(topic string, partition int32) []*leaderPartition {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return slices.Collect(maps.Keys(p.logs[logKey{topic, partition}]))
-}
+// longestLock is longer than any acquisition lock.
+const longestLock = 24 * time.Hour
 
 func (lp *leaderPartition) stopTimer() {
 	lp.mu.Lock()

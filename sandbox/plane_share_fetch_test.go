@@ -109,15 +109,6 @@ func TestShareFetchWaits(t *testing.T) {
 			r.wantCode(o.stage("t", owner{7, 3}, 0, 0, 4, ackAccept), nil)
 			r.end("t", owner{7, 3}, false)
 		}, 3 * time.Second, []acquiredRange{delivered(0, 4, 2)}},
-		{"a transaction that timed out", "draft", 5, func(r *planeRig, o *rigMember) {
-			r.wantCode(o.stage("t", owner{7, 3}, 0, 0, 4, ackAccept), nil)
-			r.k.mu.Lock()
-			st := r.k.txns["t"]
-			st.timeout = 20 * time.Second
-			r.k.txns["t"] = st
-			r.k.mu.Unlock()
-			time.AfterFunc(20*time.Second+time.Millisecond, func() { r.k.end("t") })
-		}, 23*time.Second + watchRetry, []acquiredRange{delivered(0, 4, 2)}},
 	}
 	for _, row := range rows {
 		t.Run(row.name, func(t *testing.T) {

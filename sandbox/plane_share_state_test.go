@@ -231,6 +231,14 @@ func TestShareStateRequests(t *testing.T) {
 	stateHandle[kmsg.Response](t, k, s, decoded)
 	wantState(t, s, coordKey, "state=2 leader=5 start=101 complete=4 [101-104:2*1 105-109:5*3(7,1,3,4)]")
 
+	// A read with the epoch that the summary says changes nothing.
+	again := reqs["read"].(*kmsg.ReadShareGroupStateRequest)
+	again.Topics[0].Partitions[0].LeaderEpoch = p.LeaderEpoch
+	appends := k.appends
+	if got := stateAnswers(t, stateHandle[kmsg.Response](t, k, s, again)); !slices.Equal(got, []string{"0:0"}) || k.appends != appends {
+		t.Errorf("read with the epoch of the summary: %v, %d appends", got, k.appends-appends)
+	}
+
 	// A read with a newer epoch fences the leader in office, -1 does not.
 	read := reqs["read"].(*kmsg.ReadShareGroupStateRequest)
 	for _, epoch := range []int32{-1, 6} {

@@ -95,7 +95,7 @@ func TestCrashLeader(t *testing.T) {
 				m := r.join("g", "m", "in", 0, 0)
 				m.fetch(10)
 				r.wantCode(m.stage("t", owner{7, 3}, 0, 0, 4, int8(wire.Accept)), nil)
-				time.AfterFunc(time.Second, func() { r.p.crashLeader("in", 0) })
+				time.AfterFunc(time.Second, func() { r.p.crashLeaders(leadSelector{topic: "in"}) })
 				req := m.request(10)
 				req.MaxWaitMillis = 20_000
 				start := bubbleNow()
@@ -122,7 +122,7 @@ func TestExpireAllLocks(t *testing.T) {
 		m := r.join("g", "m", "in", 0, 0)
 		m.fetch(10)
 		r.wantCode(m.stage("t", owner{7, 3}, 0, 0, 4, int8(wire.Accept)), nil)
-		r.p.expireAllLocks("in", 0)
+		r.p.expireLocksOf(leadSelector{topic: "in"})
 		r.wantStates("g", "in", 0, "0-4 TX_PENDING", "5-9 AVAILABLE")
 	})
 }

@@ -142,9 +142,8 @@ func (p *plane) stage(ctx context.Context, c caller, req *wire.TxnShareAcknowled
 		a.op = &operation{lp: lp, pending: true}
 	}
 	o := owner{req.ProducerID, req.ProducerEpoch}
-	// Watched before anything is staged: a transaction that times out in
-	// between is found by its watch.
-	p.watchTransaction(*req.TransactionalID, o)
+	p.txns.name(o.producerID, *req.TransactionalID)
+	defer p.txns.forgetName(o.producerID)
 	p.changeAll(ctx, acks, false, func(a *partitionAcks, lim partitionLimits) (change, int16) {
 		return a.op.lp.stage(p.cfg.now(), req.MemberID, o, a.batches, lim)
 	})

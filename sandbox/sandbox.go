@@ -8,8 +8,8 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"slices"
 	"strconv"
+	"strings"
 	"sync"
 	"time"
 
@@ -22,6 +22,8 @@ import (
 type Sandbox struct {
 	cfg     config
 	dir     *dataDir
+	txns    *txnLog
+	warn    func(text string)
 	cluster *kfake.Cluster
 	kafka   *backend
 	gateway *gateway
@@ -51,7 +53,7 @@ func Start(ctx context.Context, opts ...Option) (*Sandbox, error) {
 	if err != nil {
 		return nil, fmt.Errorf("start sandbox: %w", err)
 	}
-	s := &Sandbox{cfg: cfg}
+	s := &Sandbox{cfg: cfg, warn: oncePerPause(cfg.warn)}
 	if err := s.start(ctx); err != nil {
 		_ = s.Close()
 		return nil, fmt.Errorf("start sandbox: %w", err)
@@ -68,6 +70,9 @@ func (s *Sandbox) start(ctx context.Context) error {
 	if err := s.listen(); err != nil {
 		return err
 	}
+	if err := s.openTransactionLog(); err != nil {
+		return err
+	}
 	if err := s.startKafka(b); err != nil {
 		return err
 	}
@@ -78,6 +83,7 @@ func (s *Sandbox) start(ctx context.Context) error {
 		return err
 	}
 	s.gateway.serve()
+	s.gateway.wg.Go(s.gateway.sweepTransactions)
 	for _, l := range s.cfg.loads {
 		if err := s.loadFile(ctx, l); err != nil {
 			return err
@@ -91,7 +97,7 @@ func (s *Sandbox) start(ctx context.Context) error {
 func (s *Sandbox) listen() error {
 	g := &gateway{
 		dialect: s.cfg.dialect, logf: s.cfg.logf,
-		sasl: len(s.cfg.users) > 0, autoCreate: s.cfg.autoCreate,
+		sasl: len(s.cfg.users) > 0, autoCreate: s.cfg.autoCreate, faults: newFaultTable(),
 	}
 	g.ctx, g.cancel = context.WithCancel(context.Background())
 	s.gateway = g
@@ -132,15 +138,68 @@ func (s *Sandbox) advertised(outer net.Listener) net.Addr {
 	return hostPort(net.JoinHostPort(s.cfg.advertisedHost, port))
 }
 
-// kfakeLogger passes what kfake has to say on.
+// openTransactionLog opens the transaction log, and after a crash makes what
+// kfake kept fit to be opened.
+func (s *Sandbox) openTransactionLog() error {
+	var err error
+	if s.txns, err = openTxnLog(s.dir.transactions(), s.warn); err != nil {
+		return err
+	}
+	s.gateway.txns = s.txns
+	if s.dir.path == "" {
+		return nil
+	}
+	if s.dir.get().Running {
+		s.cfg.logf("data directory %s: the last sandbox was killed", s.dir.path)
+		if err := recoverKafka(s.dir.kafka(), s.txns); err != nil {
+			return err
+		}
+	}
+	return s.dir.change(func(st *dataDirState) { st.Running = true })
+}
+
+// kfakeLogger passes what kfake has to say on. What it could not write is a
+// warning: clients are told UNKNOWN_SERVER_ERROR or COORDINATOR_NOT_AVAILABLE,
+// and not why.
 type kfakeLogger struct {
 	logf func(format string, args ...any)
+	warn func(text string)
 }
 
 // Logf implements kfake.Logger.
 func (l kfakeLogger) Logf(level kfake.LogLevel, format string, args ...any) {
-	if level <= kfake.LogLevelWarn {
+	switch {
+	case level == kfake.LogLevelError, level == kfake.LogLevelWarn && strings.HasPrefix(format, "persist"):
+		l.warn(fmt.Sprintf(format, args...))
+	case level == kfake.LogLevelWarn:
 		l.logf("kfake: "+format, args...)
+	}
+}
+
+// warnPause is how long one warning is not repeated.
+const warnPause = time.Minute
+
+// oncePerPause returns warn, less the texts that it has told lately. The names of
+// partitions count as one: all of them are on one disk.
+func oncePerPause(warn func(text string)) func(text string) {
+	var mu sync.Mutex
+	told := make(map[string]time.Time)
+	return func(text string) {
+		reason := text
+		if i := strings.LastIndex(text, ": "); i >= 0 {
+			reason = text[i:]
+		}
+		mu.Lock()
+		last, again := told[reason]
+		now := time.Now()
+		again = again && now.Sub(last) < warnPause
+		if !again {
+			told[reason] = now
+		}
+		mu.Unlock()
+		if !again {
+			warn(text)
+		}
 	}
 }
 
@@ -151,7 +210,7 @@ func (s *Sandbox) startKafka(b build) error {
 		kfake.NumBrokers(s.cfg.brokers),
 		kfake.ClusterID(kept.ClusterID),
 		kfake.DefaultNumPartitions(defaultPartitions),
-		kfake.WithLogger(kfakeLogger{s.cfg.logf}),
+		kfake.WithLogger(kfakeLogger{s.cfg.logf, s.warn}),
 		kfake.BrokerConfigs(s.cfg.brokerConfigs),
 		kfake.MaxVersions(b.versions),
 		kfake.ListenFn(func(string, string) (net.Listener, error) {
@@ -230,11 +289,14 @@ func (s *Sandbox) newBackend(kept dataDirState) *backend {
 			super["User:"+u.Name] = true
 		}
 	}
-	k := &backend{cluster: s.cluster, client: newBrokerClient(inner, user, password), brokers: brokers}
+	k := &backend{cluster: s.cluster, client: newBrokerClient(inner, user, password), txns: s.txns, faults: s.gateway.faults, brokers: brokers}
 	k.auth = &authorizer{enabled: s.cfg.aclsEnabled, super: super, load: k.describeACLs}
-	k.configs.extra = &extraConfigs{groups: kept.GroupConfigs, save: func(groups map[string]map[string]string) error {
+	k.configs.groups = &groupConfigs{groups: kept.GroupConfigs, broker: k.brokerConfig, save: func(groups map[string]map[string]string) error {
 		return s.dir.change(func(st *dataDirState) { st.GroupConfigs = groups })
 	}}
+	for group, values := range kept.GroupConfigs {
+		s.cluster.SetGroupConfigs(group, ofConsumers(values))
+	}
 	return k
 }
 
@@ -304,10 +366,7 @@ func (s *Sandbox) startPlane(ctx context.Context, b build) error {
 		apis: servedAPIs(served.ApiKeys, b.versions), dialect: s.cfg.dialect, txnAcks: b.txnAcks,
 		features: features, clusterID: kept.ClusterID,
 	}
-	if err := s.reopenTransactions(ctx, kept.Transactions); err != nil {
-		return err
-	}
-	if s.plane, err = newSharePlane(ctx, s.kafka, s.cfg, features.txnAcksEnabled); err != nil {
+	if s.plane, err = s.newSharePlane(ctx, features.txnAcksEnabled); err != nil {
 		return err
 	}
 	if s.cfg.wrapPlane != nil {
@@ -316,59 +375,6 @@ func (s *Sandbox) startPlane(ctx context.Context, b build) error {
 	s.gateway.plane = s.plane
 	return nil
 }
-
-// heldTransactions describes the open transactions that hold share
-// acknowledgements.
-func (s *Sandbox) heldTransactions(ctx context.Context) ([]heldTransaction, error) {
-	open, err := s.kafka.listTransactions(ctx)
-	if err != nil {
-		return nil, err
-	}
-	var held []heldTransaction
-	for _, t := range open {
-		if !t.holdsShareAcks {
-			continue
-		}
-		d, err := s.kafka.describeKafkaTransaction(ctx, t.transactionalID)
-		if err != nil {
-			return nil, err
-		}
-		if d == nil {
-			continue
-		}
-		for _, topic := range d.Topics {
-			if topic.Topic == stateTopic {
-				slices.Sort(topic.Partitions)
-				held = append(held, heldTransaction{t.transactionalID, d.ProducerID, d.ProducerEpoch, topic.Partitions})
-			}
-		}
-	}
-	return held, nil
-}
-
-// reopenTransactions registers the state partitions again of the transactions
-// that were open at the last close, if they still are.
-func (s *Sandbox) reopenTransactions(ctx context.Context, held []heldTransaction) error {
-	for _, t := range held {
-		st, ok, err := s.kafka.describeTransaction(ctx, t.TransactionalID)
-		if err != nil {
-			return err
-		}
-		if !ok || st.state != txnOngoing || st.producerID != t.ProducerID || st.producerEpoch != t.ProducerEpoch {
-			continue // it timed out while the sandbox was down
-		}
-		if code := s.kafka.addPartitionsToTxn(ctx, t.TransactionalID, t.ProducerID, t.ProducerEpoch, t.Partitions); code != 0 {
-			return fmt.Errorf("reopen transaction %q: %w", t.TransactionalID, codeError(code))
-		}
-	}
-	if len(held) == 0 {
-		return nil
-	}
-	return s.dir.change(func(st *dataDirState) { st.Transactions = nil })
-}
-
-// closeTimeout bounds what has to be written at the end.
-const closeTimeout = 10 * time.Second
 
 // Close stops the sandbox: connections are closed, and with a data directory all
 // state is kept. It may be called more than once.
@@ -383,32 +389,23 @@ func (s *Sandbox) close() error {
 	if s.gateway != nil {
 		s.gateway.close()
 	}
-	if s.kafka != nil && s.plane != nil && s.dir.path != "" {
-		err = s.keepTransactions()
-	}
 	if s.plane != nil {
 		s.plane.close()
 	}
 	if s.kafka != nil {
 		s.kafka.close()
 	}
+	if s.txns != nil {
+		err = s.txns.close()
+	}
 	if s.cluster != nil {
 		s.cluster.Close()
+		err = errors.Join(err, s.dir.change(func(st *dataDirState) { st.Running = false }))
 	}
 	if s.dir != nil {
 		err = errors.Join(err, s.dir.close())
 	}
 	return err
-}
-
-func (s *Sandbox) keepTransactions() error {
-	ctx, cancel := context.WithTimeout(context.Background(), closeTimeout)
-	defer cancel()
-	held, err := s.heldTransactions(ctx)
-	if err != nil {
-		return fmt.Errorf("close sandbox: keep the open transactions: %w", err)
-	}
-	return s.dir.change(func(st *dataDirState) { st.Transactions = held })
 }
 
 // Addrs returns the addresses that the brokers advertise, by node ID.

@@ -3,12 +3,16 @@ package sandbox
 import (
 	"context"
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"hash/crc32"
+	"slices"
 	"strconv"
 	"testing"
+	"testing/synctest"
 	"time"
 
+	"github.com/twmb/franz-go/pkg/kfake"
 	"github.com/twmb/franz-go/pkg/kgo"
 )
 
@@ -88,4 +92,34 @@ func fmtPort(port int32) string { return strconv.Itoa(int(port)) }
 // sealBatch sets the CRC of a batch that was changed.
 func sealBatch(b []byte) {
 	binary.BigEndian.PutUint32(b[17:], crc32.Checksum(b[batchCRCStart:], castagnoli()))
+}
+
+// What kfake could not write is told, once for all partitions of a full disk, and
+// again when some time has passed.
+func TestWarnings(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var told, logged []string
+		l := kfakeLogger{
+			logf: func(format string, args ...any) { logged = append(logged, fmt.Sprintf(format, args...)) },
+			warn: oncePerPause(func(text string) { told = append(told, text) }),
+		}
+		full := errors.New("write x.dat: no space left on device")
+		l.Logf(kfake.LogLevelWarn, "persist batch %s-%d: %v", "a", 0, full)
+		l.Logf(kfake.LogLevelWarn, "persist batch %s-%d: %v", "a", 1, full)
+		l.Logf(kfake.LogLevelError, "persist to disk: %v", errors.New("permission denied"))
+		l.Logf(kfake.LogLevelWarn, "txn: EndTxn slow")
+		l.Logf(kfake.LogLevelInfo, "persist nothing")
+		bubbleSleep(warnPause)
+		l.Logf(kfake.LogLevelWarn, "persist batch %s-%d: %v", "a", 2, full)
+		want := []string{
+			"persist batch a-0: write x.dat: no space left on device", "persist to disk: permission denied",
+			"persist batch a-2: write x.dat: no space left on device",
+		}
+		if !slices.Equal(told, want) {
+			t.Errorf("told %q, want %q", told, want)
+		}
+		if !slices.Equal(logged, []string{"kfake: txn: EndTxn slow"}) {
+			t.Errorf("logged %q", logged)
+		}
+	})
 }

@@ -322,7 +322,8 @@ func TestKilledAtRandomMoments(t *testing.T) {
 	seed := uint64(time.Now().UnixNano())
 	t.Logf("seed %d", seed)
 	rnd := rand.New(rand.NewPCG(seed, 0))
-	c := startSandbox(t, "--profile", []string{"kip", "draft"}[rnd.IntN(2)], "--topic", "src:6", "--topic", "dst:3")
+	c := startSandbox(t, "--profile", []string{"kip", "draft"}[rnd.IntN(2)], "--topic", "src:6", "--topic", "dst:3",
+		"--broker-config", "group.share.min.record.lock.duration.ms=1000")
 	c.produce("src", records)
 	// Each kill costs the records in flight one delivery; this is the most that
 	// Kafka allows.

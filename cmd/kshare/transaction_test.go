@@ -73,12 +73,15 @@ func cmdStage(ts *testscript.TestScript, neg bool, args []string) {
 	}
 }
 
-// cmdCommit commits a transaction of begin or stage:
+// cmdCommit commits a transaction of begin or stage, or fails to since it was
+// taken from the producer:
 //
 //	commit billing-1
+//	commit billing-1 fenced
 func cmdCommit(ts *testscript.TestScript, neg bool, args []string) {
-	if neg || len(args) != 1 {
-		ts.Fatalf("usage: commit TRANSACTIONAL-ID")
+	fenced := len(args) == 2 && args[1] == "fenced"
+	if neg || len(args) != 1 && !fenced {
+		ts.Fatalf("usage: commit TRANSACTIONAL-ID [fenced]")
 	}
 	open := ts.Value(transactionsKey{}).(openTransactions)
 	if open[args[0]] == nil {
@@ -86,6 +89,11 @@ func cmdCommit(ts *testscript.TestScript, neg bool, args []string) {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
-	ts.Check(open[args[0]](ctx))
+	switch err := open[args[0]](ctx); {
+	case !fenced:
+		ts.Check(err)
+	case err == nil:
+		ts.Fatalf("the commit of %s succeeded, though its producer was fenced", args[0])
+	}
 	delete(open, args[0])
 }

@@ -55,8 +55,12 @@ func TestTransactionsSayHowTheyEnded(t *testing.T) {
 			}
 			c.register(t, id, epoch, 1)
 			tt.end(c, id, epoch)
-			if got := c.described(t).State; got != tt.want {
-				t.Errorf("described as %s, want %s", got, tt.want)
+			d := c.described(t)
+			if d.State != tt.want {
+				t.Errorf("described as %s, want %s", d.State, tt.want)
+			}
+			if d.TimeoutMillis != 60_000 {
+				t.Errorf("described with a timeout of %d ms, asked for 60 s", d.TimeoutMillis)
 			}
 			if got := c.listed(t); got != tt.want {
 				t.Errorf("listed as %q, want %s", got, tt.want)
