@@ -22,8 +22,11 @@ import (
 type Config struct {
 	// BootstrapServers are host:port addresses; at least one.
 	BootstrapServers []string
-	// ClientID is sent with every request; "kshare" when empty.
+	// ClientID is sent with every request; "kshare" and Version when empty.
 	ClientID string
+	// Version is that of the program, which brokers are told as the version of
+	// the client software (KIP-511); "" is not known.
+	Version string
 	// Dialect names the dialect to assume where ApiVersions is ambiguous; ""
 	// assumes none. It never overrides "not supported".
 	Dialect string
@@ -40,7 +43,6 @@ type Config struct {
 }
 
 const (
-	defaultClientID    = "kshare"
 	defaultDialTimeout = 10 * time.Second
 	// connIdleTimeout is the default of the broker's connections.max.idle.ms: a
 	// share session lives as long as its connection, so an idle one, during a
@@ -71,8 +73,9 @@ func Connect(ctx context.Context, cfg Config) (*Client, error) {
 		}
 	}
 	if cfg.ClientID == "" {
-		cfg.ClientID = defaultClientID
+		cfg.ClientID = DefaultClientID(cfg.Version)
 	}
+	cfg.Version = softwareVersion(cfg.Version)
 	if cfg.DialTimeout == 0 {
 		cfg.DialTimeout = defaultDialTimeout
 	}
@@ -121,15 +124,17 @@ func (c *Client) pingSeed(ctx context.Context, seed *kgo.Broker, addr string) ([
 		c.noteClusterID(resp)
 		return resp.Brokers, nil
 	}
-	if e := controllerListener(ctx, seed, addr); e != nil {
-		return nil, e
+	if !errors.Is(err, errHandshakeTimeout) { // no need to wait for it again
+		if e := c.controllerListener(ctx, seed, addr); e != nil {
+			return nil, e
+		}
 	}
 	return nil, c.pingError(ctx, addr, err)
 }
 
 // pingError names the server, since a list of them may hold one that is wrong.
 func (c *Client) pingError(ctx context.Context, addr string, err error) error {
-	classified := classify(err, c.cfg.BootstrapServers)
+	classified := classify(c.mismatch(err), c.cfg.BootstrapServers)
 	_, silent := errors.AsType[*DialError](classified)
 	_, auth := errors.AsType[*AuthError](classified)
 	_, answer := errors.AsType[*kerr.Error](classified)
@@ -158,9 +163,9 @@ func (c *Client) useSeeds(answered string, brokers []kmsg.MetadataResponseBroker
 
 // controllerListener returns an error when a server is a KRaft controller: it
 // answers ApiVersions, and has no Metadata to offer.
-func controllerListener(ctx context.Context, seed *kgo.Broker, addr string) error {
+func (c *Client) controllerListener(ctx context.Context, seed *kgo.Broker, addr string) error {
 	req := kmsg.NewPtrApiVersionsRequest()
-	req.ClientSoftwareName, req.ClientSoftwareVersion = softwareName, softwareVersion
+	req.ClientSoftwareName, req.ClientSoftwareVersion = softwareName, c.cfg.Version
 	// A controller closes the connection on which it was asked for Metadata, and
 	// the request may be written to it before that is seen.
 	var kresp kmsg.Response
@@ -208,7 +213,7 @@ func (c *Client) NewKgo(opts ...kgo.Opt) (*kgo.Client, error) {
 	base := []kgo.Opt{
 		kgo.SeedBrokers(seeds...),
 		kgo.ClientID(c.cfg.ClientID),
-		kgo.SoftwareNameAndVersion(softwareName, softwareVersion),
+		kgo.SoftwareNameAndVersion(softwareName, c.cfg.Version),
 		kgo.DialTimeout(c.cfg.DialTimeout),
 		kgo.ConnIdleTimeout(connIdleTimeout),
 		kgo.MaxVersions(maxVersions()),
@@ -217,7 +222,7 @@ func (c *Client) NewKgo(opts ...kgo.Opt) (*kgo.Client, error) {
 	case c.cfg.Dialer != nil:
 		base = append(base, kgo.Dialer(c.cfg.Dialer))
 	case c.cfg.TLS != nil:
-		base = append(base, kgo.DialTLSConfig(c.cfg.TLS))
+		base = append(base, kgo.Dialer(tlsDialer(c.cfg.TLS, c.cfg.DialTimeout)))
 	}
 	if len(c.cfg.SASL) > 0 {
 		base = append(base, kgo.SASL(c.cfg.SASL...))
@@ -264,6 +269,10 @@ func maxVersions() *kversion.Versions {
 	v.SetMaxKeyVersion(int16(kmsg.InitProducerID), wire.InitProducerIDTwoPhase)
 	return v
 }
+
+// Dialect is the name of the dialect that the configuration assumes where
+// ApiVersions is ambiguous; "" is none.
+func (c *Client) Dialect() string { return c.cfg.Dialect }
 
 // Close closes all connections.
 func (c *Client) Close() { c.kgo.Close() }

@@ -28,6 +28,8 @@ import (
 // notOnKafka are the scripts that a real Kafka has no part in, and why.
 var notOnKafka = map[string]string{
 	"completion.txtar":          "connects to no cluster",
+	"config_check.txtar":        "connects to no cluster",
+	"config_contexts.txtar":     "connects to no cluster",
 	"ctp_interrupted.txtar":     "is about the sandbox in the process of ctp --sandbox",
 	"ctp_sandbox.txtar":         "is about ctp --sandbox, and copies in transactions, which no release of Kafka can; ctp_guarantee.txtar runs on both",
 	"demo.txtar":                "is about the demonstration, which has a sandbox of its own",

@@ -33,7 +33,7 @@ func mayImport() map[string][]string {
 	operator := append([]string{"ctp", "drain", "feature", "inspect", "internal/demo", "sandbox", "verify"}, client...)
 	return map[string][]string{
 		"cmd/kshare":        {"commands"},
-		"commands":          append([]string{"completions", "internal/config", "output"}, operator...),
+		"commands":          append([]string{"cluster/auth", "completions", "internal/config", "internal/doctor", "output"}, operator...),
 		"completions":       append([]string{"inspect"}, client...),
 		"output":            nil,
 		"feature":           append([]string{"drain", "inspect"}, client...),
@@ -45,12 +45,18 @@ func mayImport() map[string][]string {
 		"txn":               {"cluster", "share", "wire"},
 		"share":             {"cluster", "wire"},
 		"metrics":           {"share", "txn"}, // apart from both: Prometheus costs at import time
-		"cluster":           {"internal/config", "wire"},
+		"cluster":           {"wire"},
 		"wire":              nil,
-		"internal/config":   nil,
 		"internal/promtext": nil,
 		"internal/cmdtest":  {"commands"},
 		"internal/demo":     append([]string{"ctp", "drain", "feature", "inspect"}, client...),
+
+		// Whoever connects in plaintext needs no key stores, so cluster does
+		// without them; and settings become what auth takes.
+		"cluster/auth":    nil,
+		"internal/config": {"cluster/auth"},
+		"internal/doctor": {"cluster", "cluster/auth", "wire"},
+
 		// Of tests.
 		"internal/apptest":    append([]string{"inspect", "sandbox"}, client...),
 		"internal/bigcluster": {"wire"},
@@ -87,11 +93,18 @@ func usedBy() map[string][]string {
 		"github.com/VictoriaMetrics":            nil,         // tests only
 		"github.com/twmb/franz-go/pkg/kadm":     {"cluster", "commands", "ctp", "drain", "feature", "inspect", "sandbox", "share", "txn", "verify"},
 		"github.com/twmb/franz-go/pkg/kgo":      {"bench", "internal/apptest", "internal/fakekafka", "internal/kafkatest", "cluster", "ctp", "drain", "feature", "inspect", "sandbox", "share", "txn", "verify"},
-		"github.com/twmb/franz-go/pkg/kmsg":     {"bench", "internal/bigcluster", "internal/fakekafka", "internal/kafkatest", "internal/wiretap", "cluster", "ctp", "drain", "feature", "inspect", "sandbox", "share", "txn", "verify", "wire"},
-		"github.com/twmb/franz-go/pkg/kerr":     {"bench", "internal/bigcluster", "internal/kafkatest", "cluster", "commands", "ctp", "drain", "feature", "inspect", "sandbox", "share", "txn", "verify"},
+		"github.com/twmb/franz-go/pkg/kmsg":     {"bench", "internal/bigcluster", "internal/doctor", "internal/fakekafka", "internal/kafkatest", "internal/wiretap", "cluster", "ctp", "drain", "feature", "inspect", "sandbox", "share", "txn", "verify", "wire"},
+		"github.com/twmb/franz-go/pkg/kerr":     {"bench", "internal/bigcluster", "internal/doctor", "internal/kafkatest", "cluster", "commands", "ctp", "drain", "feature", "inspect", "sandbox", "share", "txn", "verify"},
 		"github.com/twmb/franz-go/pkg/kbin":     {"cluster", "internal/bigcluster", "internal/wiretap", "sandbox", "wire"},
-		"github.com/twmb/franz-go/pkg/sasl":     {"cluster", "internal/kafkatest"},
+		"github.com/twmb/franz-go/pkg/sasl":     {"cluster", "cluster/auth", "internal/kafkatest"},
 		"github.com/twmb/franz-go/pkg/kversion": {"bench", "cluster", "feature", "internal/fakekafka", "internal/kafkatest", "sandbox"},
+
+		"github.com/magiconair/properties":        {"cluster/auth"},
+		"github.com/pavlo-v-chernykh/keystore-go": {"cluster/auth"},
+		"software.sslmate.com/src/go-pkcs12":      {"cluster/auth"},
+		"github.com/youmark/pkcs8":                {"cluster/auth"},
+		"github.com/jcmturner/gokrb5":             {"cluster/auth"},
+		"golang.org/x/oauth2":                     {"cluster/auth"},
 	}
 }
 
