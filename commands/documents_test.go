@@ -116,7 +116,7 @@ func TestOutputIsValid(t *testing.T) {
 		}}),
 		"doctor": doctorView(&doctor.Report{ClusterID: "c", Findings: []doctor.Finding{
 			{Check: "identity", State: doctor.OK, Detail: "d"},
-			{Check: "broker", Subject: "1", State: doctor.Failed, Detail: "d", Advice: "a"},
+			{Check: "broker", Subject: "1", State: doctor.Warning, Detail: "d", Advice: "a"},
 		}}),
 		"ctp":             ctpView(&ctp.Result{Elapsed: time.Second, Dialect: "kip"}),
 		"ctp, no dialect": ctpView(&ctp.Result{Consumed: 1 << 60}),
