@@ -27,8 +27,8 @@ type configCheck struct {
 type configFinding struct {
 	Context string `json:"context,omitempty"` // "" for the file itself
 	State   string `json:"state"`             // ok, warning or error
-	Detail  string `json:"detail"`
-	Advice  string `json:"advice,omitempty"`
+	Detail  string `json:"detail"`            // a sentence
+	Advice  string `json:"advice,omitempty"`  // what to do
 }
 
 const (
@@ -166,9 +166,7 @@ func configCheckView(c *configCheck) output.View {
 	}
 	return output.View{
 		Kind: "config.check", Version: 1, Items: c.Findings, Table: t,
-		Data: struct {
-			File string `json:"file"`
-		}{c.File},
+		Data: contextsData{&c.File},
 	}
 }
 

@@ -17,6 +17,11 @@ type contextRow struct {
 	Settings map[config.Key]string `json:"settings"` // *** for secrets
 }
 
+// contextsData is where contexts are.
+type contextsData struct {
+	File *string `json:"file"` // the configuration file; null if it has no place
+}
+
 // contextList is what a configuration file has.
 type contextList struct {
 	File     string
@@ -65,8 +70,6 @@ func configGetContextsView(l *contextList) output.View {
 	}
 	return output.View{
 		Kind: "config.contexts", Version: 1, Items: l.Contexts, Table: t, Empty: "there are no contexts; 'kshare config set-context NAME' adds one",
-		Data: struct {
-			File *string `json:"file"`
-		}{known(l.File)},
+		Data: contextsData{known(l.File)},
 	}
 }

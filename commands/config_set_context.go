@@ -18,9 +18,9 @@ type configSetContextOptions struct {
 
 // contextChange is what became of a context.
 type contextChange struct {
-	File    string `json:"file"`
-	Context string `json:"context"`
-	Changed bool   `json:"changed"`
+	File    string `json:"file"`    // the configuration file
+	Context string `json:"context"` // its name
+	Changed bool   `json:"changed"` // false when it was so already
 	done    string // for people
 }
 

@@ -21,18 +21,23 @@ type configView struct {
 	Origin   bool // show where each comes from
 }
 
-// configSetting is a setting that counts. Keys are absent where they do not
-// apply.
+// configSetting is a setting that counts.
 type configSetting struct {
-	Key    string        `json:"key"`
+	Key    string        `json:"key"`   // of kshare's settings, or of the properties file
 	Value  string        `json:"value"` // *** for a secret
 	Secret bool          `json:"secret"`
-	Source config.Source `json:"source"`
+	Source config.Source `json:"source"`         // flag, environment, context, properties or default
 	Name   string        `json:"name,omitempty"` // of the flag, the variable, the context or the property
-	File   string        `json:"file,omitempty"`
-	Line   int           `json:"line,omitempty"`
+	File   string        `json:"file,omitempty"` // with the context or the property
+	Line   int           `json:"line,omitempty"` // of a properties file, from 1
 
 	origin string
+}
+
+// configViewData is what the settings that count were made of.
+type configViewData struct {
+	File    *string `json:"file"`    // the configuration file; null if there is none
+	Context *string `json:"context"` // in use; null if none is
 }
 
 func newConfigViewCmd(d *Deps, run runFunc[configViewOptions, *configView]) *cobra.Command {
@@ -95,9 +100,6 @@ func configViewView(v *configView) output.View {
 	}
 	return output.View{
 		Kind: "config.view", Version: 1, Items: v.Settings, Table: table, Wide: wide,
-		Data: struct {
-			File    *string `json:"file"`
-			Context *string `json:"context"`
-		}{known(v.File), known(v.Context)},
+		Data: configViewData{known(v.File), known(v.Context)},
 	}
 }
