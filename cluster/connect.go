@@ -22,8 +22,11 @@ import (
 type Config struct {
 	// BootstrapServers are host:port addresses; at least one.
 	BootstrapServers []string
-	// ClientID is sent with every request; "kshare" when empty.
+	// ClientID is sent with every request; "kshare" and Version when empty.
 	ClientID string
+	// Version is that of the program, which brokers are told as the version of
+	// the client software (KIP-511); "" is not known.
+	Version string
 	// Dialect names the dialect to assume where ApiVersions is ambiguous; ""
 	// assumes none. It never overrides "not supported".
 	Dialect string
@@ -40,7 +43,6 @@ type Config struct {
 }
 
 const (
-	defaultClientID    = "kshare"
 	defaultDialTimeout = 10 * time.Second
 	// connIdleTimeout is the default of the broker's connections.max.idle.ms: a
 	// share session lives as long as its connection, so an idle one, during a
@@ -54,8 +56,9 @@ type Client struct {
 	kgo   *kgo.Client
 	seeds []string // who answered, and the brokers it named; nil before that
 
-	mu       sync.Mutex
-	versions map[int32]BrokerVersions // by node ID, for sends that need a verdict
+	mu        sync.Mutex
+	versions  map[int32]BrokerVersions // by node ID, for sends that need a verdict
+	clusterID string                   // as a broker last said; "" when none did
 }
 
 // Connect opens a connection and waits until a bootstrap server has answered.
@@ -70,8 +73,9 @@ func Connect(ctx context.Context, cfg Config) (*Client, error) {
 		}
 	}
 	if cfg.ClientID == "" {
-		cfg.ClientID = defaultClientID
+		cfg.ClientID = DefaultClientID(cfg.Version)
 	}
+	cfg.Version = softwareVersion(cfg.Version)
 	if cfg.DialTimeout == 0 {
 		cfg.DialTimeout = defaultDialTimeout
 	}
@@ -116,17 +120,21 @@ func (c *Client) pingSeed(ctx context.Context, seed *kgo.Broker, addr string) ([
 	req.Topics = []kmsg.MetadataRequestTopic{}
 	kresp, err := seed.Request(ctx, req)
 	if err == nil {
-		return kresp.(*kmsg.MetadataResponse).Brokers, nil
+		resp := kresp.(*kmsg.MetadataResponse)
+		c.noteClusterID(resp)
+		return resp.Brokers, nil
 	}
-	if e := controllerListener(ctx, seed, addr); e != nil {
-		return nil, e
+	if !errors.Is(err, errHandshakeTimeout) { // no need to wait for it again
+		if e := c.controllerListener(ctx, seed, addr); e != nil {
+			return nil, e
+		}
 	}
 	return nil, c.pingError(ctx, addr, err)
 }
 
 // pingError names the server, since a list of them may hold one that is wrong.
 func (c *Client) pingError(ctx context.Context, addr string, err error) error {
-	classified := classify(err, c.cfg.BootstrapServers)
+	classified := classify(c.mismatch(err), c.cfg.BootstrapServers)
 	_, silent := errors.AsType[*DialError](classified)
 	_, auth := errors.AsType[*AuthError](classified)
 	_, answer := errors.AsType[*kerr.Error](classified)
@@ -155,9 +163,9 @@ func (c *Client) useSeeds(answered string, brokers []kmsg.MetadataResponseBroker
 
 // controllerListener returns an error when a server is a KRaft controller: it
 // answers ApiVersions, and has no Metadata to offer.
-func controllerListener(ctx context.Context, seed *kgo.Broker, addr string) error {
+func (c *Client) controllerListener(ctx context.Context, seed *kgo.Broker, addr string) error {
 	req := kmsg.NewPtrApiVersionsRequest()
-	req.ClientSoftwareName, req.ClientSoftwareVersion = softwareName, softwareVersion
+	req.ClientSoftwareName, req.ClientSoftwareVersion = softwareName, c.cfg.Version
 	// A controller closes the connection on which it was asked for Metadata, and
 	// the request may be written to it before that is seen.
 	var kresp kmsg.Response
@@ -186,7 +194,7 @@ func controllerListener(ctx context.Context, seed *kgo.Broker, addr string) erro
 // requests of one connection one after the other, so whatever waits in a long
 // fetch should have connections of its own. The caller closes the clone.
 func (c *Client) Clone() (*Client, error) {
-	clone := &Client{cfg: c.cfg, seeds: c.seeds, versions: make(map[int32]BrokerVersions)}
+	clone := &Client{cfg: c.cfg, seeds: c.seeds, versions: make(map[int32]BrokerVersions), clusterID: c.ClusterID()}
 	cl, err := clone.NewKgo()
 	if err != nil {
 		return nil, err
@@ -205,7 +213,7 @@ func (c *Client) NewKgo(opts ...kgo.Opt) (*kgo.Client, error) {
 	base := []kgo.Opt{
 		kgo.SeedBrokers(seeds...),
 		kgo.ClientID(c.cfg.ClientID),
-		kgo.SoftwareNameAndVersion(softwareName, softwareVersion),
+		kgo.SoftwareNameAndVersion(softwareName, c.cfg.Version),
 		kgo.DialTimeout(c.cfg.DialTimeout),
 		kgo.ConnIdleTimeout(connIdleTimeout),
 		kgo.MaxVersions(maxVersions()),
@@ -214,7 +222,7 @@ func (c *Client) NewKgo(opts ...kgo.Opt) (*kgo.Client, error) {
 	case c.cfg.Dialer != nil:
 		base = append(base, kgo.Dialer(c.cfg.Dialer))
 	case c.cfg.TLS != nil:
-		base = append(base, kgo.DialTLSConfig(c.cfg.TLS))
+		base = append(base, kgo.Dialer(tlsDialer(c.cfg.TLS, c.cfg.DialTimeout)))
 	}
 	if len(c.cfg.SASL) > 0 {
 		base = append(base, kgo.SASL(c.cfg.SASL...))
@@ -229,8 +237,25 @@ func (c *Client) NewKgo(opts ...kgo.Opt) (*kgo.Client, error) {
 	return cl, nil
 }
 
+// ClusterID returns the cluster ID that the brokers gave when the connection was
+// made; "" when they did not say.
+func (c *Client) ClusterID() string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.clusterID
+}
+
+func (c *Client) noteClusterID(resp *kmsg.MetadataResponse) {
+	if resp.ClusterID == nil {
+		return
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.clusterID = *resp.ClusterID
+}
+
 // maxVersions is kgo's table of a stable Kafka with the keys of the dialects
-// added: kgo refuses to send a key that its table lacks. It is no protection:
+// added, and the version of InitProducerId that KIP-939 adds: kgo refuses to send a key that its table lacks. It is no protection:
 // key 93 is in the table already, as the streams request. The protection is
 // [Client.BrokerAllows].
 func maxVersions() *kversion.Versions {
@@ -240,8 +265,14 @@ func maxVersions() *kversion.Versions {
 			v.SetMaxKeyVersion(d.Key, d.MaxVersion)
 		}
 	}
+	// kmsg's own request stays at the version that it knows.
+	v.SetMaxKeyVersion(int16(kmsg.InitProducerID), wire.InitProducerIDTwoPhase)
 	return v
 }
+
+// Dialect is the name of the dialect that the configuration assumes where
+// ApiVersions is ambiguous; "" is none.
+func (c *Client) Dialect() string { return c.cfg.Dialect }
 
 // Close closes all connections.
 func (c *Client) Close() { c.kgo.Close() }

@@ -3,6 +3,7 @@ package cluster
 import (
 	"context"
 	"crypto/tls"
+	"crypto/x509"
 	"errors"
 	"fmt"
 	"io"
@@ -150,6 +151,15 @@ func classify(err error, addrs []string) error {
 		}
 		return err
 	}
+	if _, ok := errors.AsType[*AuthError](err); ok {
+		return err
+	}
+	if e, ok := errors.AsType[notAuthenticated](err); ok {
+		return &AuthError{Err: err, Advice: e.Hint()}
+	}
+	if advice := tlsAdvice(err); advice != "" {
+		return &AuthError{Err: err, Advice: advice}
+	}
 	if wrongProtocol(err) {
 		return &AuthError{Err: err, Advice: "check security.protocol: client and listener have to agree on TLS and on SASL"}
 	}
@@ -157,6 +167,38 @@ func classify(err error, addrs []string) error {
 		return &DialError{Addrs: addrs, Err: err}
 	}
 	return err
+}
+
+// notAuthenticated is an error of a mechanism, such as that of package auth: what
+// proves who the client is could not be had, or the broker proves nothing.
+type notAuthenticated interface {
+	error
+	NotAuthenticated()
+	Hint() string
+}
+
+// tlsAdvice says what to do when TLS is spoken by both sides and one does not
+// accept the other; "" for other errors.
+func tlsAdvice(err error) string {
+	if _, ok := errors.AsType[x509.UnknownAuthorityError](err); ok {
+		return "trust the CA that signed the broker's certificate: ssl.truststore.location, or --tls-ca"
+	}
+	if _, ok := errors.AsType[x509.HostnameError](err); ok {
+		return "use a name that is in the broker's certificate, or say which one to expect by --tls-server-name"
+	}
+	if _, ok := errors.AsType[*tls.CertificateVerificationError](err); ok {
+		return "the broker's certificate has to be renewed; or this machine's clock is wrong"
+	}
+	// The other side's alert; crypto/tls has no type for it.
+	op, ok := errors.AsType[*net.OpError](err)
+	switch {
+	case !ok || op.Op != "remote error":
+		return ""
+	case strings.Contains(op.Err.Error(), "certificate"):
+		return "the listener wants a certificate of the client, by a CA that it trusts: ssl.keystore.location, or --tls-cert and --tls-key"
+	default:
+		return "client and listener do not agree on a version or a cipher suite of TLS: see ssl.enabled.protocols and ssl.cipher.suites"
+	}
 }
 
 // wrongProtocol reports whether err is what happens when client and listener do
@@ -168,7 +210,37 @@ func wrongProtocol(err error) bool {
 	if _, ok := errors.AsType[tls.RecordHeaderError](err); ok {
 		return true
 	}
+	return isTLSAlert(err)
+}
+
+func isTLSAlert(err error) bool {
 	return strings.Contains(err.Error(), "appear to be a tls alert record")
+}
+
+// mismatch says in which way client and listener do not agree on
+// security.protocol, which the first request to a server shows; it returns other
+// errors as they are.
+func (c *Client) mismatch(err error) error {
+	_, notTLS := errors.AsType[tls.RecordHeaderError](err)
+	_, eof := errors.AsType[*kgo.ErrFirstReadEOF](err)
+	op, isOp := errors.AsType[*net.OpError](err)
+	// A broker without TLS takes the first bytes of TLS for the size of a request,
+	// which is too large, and hangs up before it has read the rest.
+	reset := isOp && op.Op != "dial" && errors.Is(err, syscall.ECONNRESET)
+	wantsSASL := eof && strings.Contains(err.Error(), "is SASL missing") // kgo tells it in words alone
+	switch {
+	case wantsSASL && c.cfg.TLS != nil:
+		return &AuthError{Err: err, Advice: "the listener seems to want SASL, which the client does not speak: set security.protocol to SASL_SSL (--sasl-mechanism), or check the port"}
+	case c.cfg.TLS != nil && (notTLS || eof || reset || errors.Is(err, errHandshakeTimeout)):
+		return &AuthError{Err: err, Advice: "the listener seems to be without TLS, which the client speaks: check the port, or set security.protocol to PLAINTEXT or SASL_PLAINTEXT (--tls=false)"}
+	case c.cfg.TLS == nil && (isTLSAlert(err) || eof && strings.Contains(err.Error(), "is TLS missing")):
+		return &AuthError{Err: err, Advice: "the listener seems to want TLS, and the client does not speak it: set security.protocol to SSL or SASL_SSL (--tls), or check the port"}
+	case len(c.cfg.SASL) > 0 && errors.Is(err, io.EOF):
+		return &AuthError{Err: err, Advice: "the broker has hung up while the client authenticated: check user, password, sasl.mechanism and security.protocol"}
+	case eof && len(c.cfg.SASL) == 0:
+		return &AuthError{Err: err, Advice: "the listener seems to want TLS or SASL, and the client speaks neither: set security.protocol (--tls, --sasl-mechanism), or check the port"}
+	}
+	return err
 }
 
 // Classify returns err as an *AuthError when a broker refused the principal,
@@ -176,6 +248,9 @@ func wrongProtocol(err error) bool {
 func Classify(err error) error { return classifyAuth(err) }
 
 func classifyAuth(err error) error {
+	if e, ok := errors.AsType[notAuthenticated](err); ok {
+		return &AuthError{Err: err, Advice: e.Hint()}
+	}
 	if ke, ok := errors.AsType[*kerr.Error](err); ok {
 		if hint, ok := authAdvice(ke.Code); ok {
 			return &AuthError{Err: err, Advice: hint}

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -59,11 +60,30 @@ var ErrFenced = errors.New("registered, but fenced: it is not running or cannot 
 // whose minimum level is 0.
 const apiVersionsWithZeroMin = 4
 
-// What brokers are told of the software that asks.
-const (
-	softwareName    = "kshare"
-	softwareVersion = "1"
-)
+// softwareName is what brokers are told of the software that asks.
+const softwareName = "kshare"
+
+// DefaultClientID is the client ID of a program of a version, which may be "".
+func DefaultClientID(version string) string {
+	if version == "" {
+		return softwareName
+	}
+	return softwareName + "-" + softwareVersion(version)
+}
+
+// softwareVersion makes of a version what a broker accepts as one (KIP-511).
+func softwareVersion(version string) string {
+	v := strings.Trim(strings.Map(func(r rune) rune {
+		if r == '.' || r == '-' || r >= '0' && r <= '9' || r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' {
+			return r
+		}
+		return '-'
+	}, version), ".-")
+	if v == "" {
+		return "unknown"
+	}
+	return v
+}
 
 func newBrokerVersions(resp *kmsg.ApiVersionsResponse) BrokerVersions {
 	v := BrokerVersions{
@@ -175,7 +195,7 @@ func (c *Client) fencedBrokers(ctx context.Context, brokers []BrokerVersions) ([
 func (c *Client) askVersions(ctx context.Context, node int32) (BrokerVersions, error) {
 	req := kmsg.NewPtrApiVersionsRequest()
 	// A broker refuses v3 and later without both (KIP-511).
-	req.ClientSoftwareName, req.ClientSoftwareVersion = softwareName, softwareVersion
+	req.ClientSoftwareName, req.ClientSoftwareVersion = softwareName, c.cfg.Version
 	kresp, err := c.kgo.Broker(int(node)).RetriableRequest(ctx, req)
 	if err != nil {
 		return BrokerVersions{FinalizedEpoch: -1}, &Error{Op: "read ApiVersions", Broker: node, Err: err}

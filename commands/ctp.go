@@ -30,7 +30,8 @@ type ctpOptions struct {
 
 	Sandbox bool // run against a sandbox of this process
 	SandboxConfig
-	Loads []sandboxLoad
+	Loads          []sandboxLoad
+	sandboxServers string // of that sandbox, once it runs
 }
 
 func newCtpCmd(d *Deps, run runFunc[ctpOptions, *ctp.Result]) *cobra.Command {
@@ -313,6 +314,15 @@ func (o *ctpOptions) withDefaults() SandboxConfig {
 	return c
 }
 
+// connect connects to the sandbox of --sandbox, if there is one, and otherwise to
+// the cluster that the settings name.
+func (o *ctpOptions) connect(ctx context.Context, d *Deps) (*cluster.Client, error) {
+	if o.Sandbox {
+		return connectSandbox(ctx, o.sandboxServers, o.Dialect)
+	}
+	return d.connect(ctx, o.connection)
+}
+
 func runCtpPreflight(ctx context.Context, d *Deps, opts ctpOptions) ([]ctp.Check, error) {
 	cl, err := d.connect(ctx, opts.connection)
 	if err != nil {
@@ -345,10 +355,10 @@ func runCtp(ctx context.Context, d *Deps, opts ctpOptions) (res *ctp.Result, err
 			return nil, err
 		}
 		defer func() { err = cluster.Join(err, sb.Close()) }()
-		d.flags.Bootstrap = strings.Split(sb.BootstrapServers(), ",")
+		opts.sandboxServers = sb.BootstrapServers()
 		d.Notice("running on a sandbox that ends with this command")
 	}
-	cl, err := d.connect(ctx, opts.connection)
+	cl, err := opts.connect(ctx, d)
 	if err != nil {
 		return nil, err
 	}

@@ -36,10 +36,18 @@ type Deps struct {
 	// commands that are not over at once, and ends it after the last line.
 	Notify func(context.Context) (context.Context, context.CancelFunc)
 
+	// ConfigDir returns the directory for the configuration files of a user; nil
+	// is a process that has none.
+	ConfigDir func() (string, error)
+
+	// ReadPassword reads a line from the terminal without showing it; nil cannot.
+	ReadPassword func() ([]byte, error)
+
 	// StartSandbox starts a sandbox in this process.
 	StartSandbox func(context.Context, SandboxConfig) (Sandbox, error)
 
 	flags *globalFlags // set by Main, before a command runs
+	used  connection   // set when a command connects, for commands to suggest
 }
 
 // SignalError is the cause of a context that a signal cancelled.
@@ -68,6 +76,9 @@ func System() Deps {
 		Environ:   os.Environ,
 		Now:       time.Now,
 		Notify:    notify,
+		ConfigDir: os.UserConfigDir,
+
+		ReadPassword: func() ([]byte, error) { return term.ReadPassword(int(os.Stdin.Fd())) },
 
 		StartSandbox: startSandbox,
 	}

@@ -8,6 +8,7 @@ import (
 	"github.com/kshare/kshare/feature"
 	"github.com/kshare/kshare/inspect"
 	"github.com/kshare/kshare/internal/demo"
+	"github.com/kshare/kshare/internal/doctor"
 	"github.com/kshare/kshare/sandbox"
 )
 
@@ -27,9 +28,14 @@ type Document struct {
 // the caller's.
 func Documents() []Document {
 	return []Document{
+		{Kind: "config.change", Version: 1, Data: reflect.TypeFor[contextChange]()},
+		{Kind: "config.check", Version: 1, Items: reflect.TypeFor[configFinding](), Data: reflect.TypeFor[contextsData]()},
+		{Kind: "config.contexts", Version: 1, Items: reflect.TypeFor[contextRow](), Data: reflect.TypeFor[contextsData]()},
+		{Kind: "config.view", Version: 1, Items: reflect.TypeFor[configSetting](), Data: reflect.TypeFor[configViewData]()},
 		{Kind: "ctp", Version: 1, Data: reflect.TypeFor[ctpResult]()},
 		{Kind: "ctp.preflight", Version: 1, Items: reflect.TypeFor[ctp.Check]()},
 		{Kind: "demo", Version: 1, Items: reflect.TypeFor[demo.Step]()},
+		{Kind: "doctor", Version: 1, Items: reflect.TypeFor[doctor.Finding]()},
 		{Kind: "drain", Version: 1, Items: reflect.TypeFor[pendingItem](), Data: reflect.TypeFor[drain.Result]()},
 		{Kind: "feature.dependencies", Version: 1, Items: reflect.TypeFor[feature.Dependency]()},
 		{Kind: "feature.describe", Version: 1, Items: reflect.TypeFor[feature.Feature](), Data: reflect.TypeFor[feature.Report]()},

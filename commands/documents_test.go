@@ -12,7 +12,9 @@ import (
 	"time"
 
 	"github.com/kshare/kshare/ctp"
+	"github.com/kshare/kshare/internal/config"
 	"github.com/kshare/kshare/internal/demo"
+	"github.com/kshare/kshare/internal/doctor"
 	"github.com/kshare/kshare/internal/schematest"
 	"github.com/kshare/kshare/output"
 )
@@ -105,6 +107,17 @@ func TestOutputIsValid(t *testing.T) {
 	}
 	d := &Deps{Now: func() time.Time { return pendingNoon }, Getenv: func(string) string { return "" }, flags: &globalFlags{Output: output.FormatJSON}}
 	for name, v := range map[string]output.View{
+		"config change":   contextChangeView(&contextChange{File: "f", Context: "c", Changed: true}),
+		"config check":    configCheckView(&configCheck{File: "f", Findings: []configFinding{{"", findingOK, "1 contexts", ""}, {"c", findingError, "d", "a"}}}),
+		"config contexts": configGetContextsView(&contextList{Contexts: []contextRow{{"a", true, map[config.Key]string{config.SASLPassword: "***"}}}}),
+		"config view": configViewView(&configView{Context: "c", Settings: []configSetting{
+			{Key: "tls_ca", Value: "f", Source: config.FromFlag, Name: "tls-ca"},
+			{Key: "sasl.jaas.config", Value: "***", Secret: true, Source: config.FromProperties, Name: "sasl.jaas.config", File: "f", Line: 3},
+		}}),
+		"doctor": doctorView(&doctor.Report{ClusterID: "c", Findings: []doctor.Finding{
+			{Check: "identity", State: doctor.OK, Detail: "d"},
+			{Check: "broker", Subject: "1", State: doctor.Warning, Detail: "d", Advice: "a"},
+		}}),
 		"ctp":             ctpView(&ctp.Result{Elapsed: time.Second, Dialect: "kip"}),
 		"ctp, no dialect": ctpView(&ctp.Result{Consumed: 1 << 60}),
 		"ctp preflight":   ctpPreflightView([]ctp.Check{{Name: "topics", OK: true}}),

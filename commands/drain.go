@@ -144,7 +144,7 @@ func runDrain(ctx context.Context, d *Deps, opts drainOptions) (*drain.Result, e
 	defer cl.Close()
 	clock := drain.NewClock(d.Now)
 	return d.drain(ctx, opts, drain.Execution{
-		Observer: &drain.ClusterObserver{Cluster: cl, Dialect: opts.Dialect, Now: d.Now, Metrics: opts.Endpoints},
+		Observer: &drain.ClusterObserver{Cluster: cl, Dialect: cl.Dialect(), Now: d.Now, Metrics: opts.Endpoints},
 		Actor:    &drain.ClusterActor{Cluster: cl, Clock: clock},
 		Clock:    clock,
 	})

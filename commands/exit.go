@@ -12,10 +12,12 @@ import (
 	"syscall"
 
 	"github.com/kshare/kshare/cluster"
+	"github.com/kshare/kshare/cluster/auth"
 	"github.com/kshare/kshare/ctp"
 	"github.com/kshare/kshare/drain"
 	"github.com/kshare/kshare/feature"
 	"github.com/kshare/kshare/inspect"
+	"github.com/kshare/kshare/internal/config"
 	"github.com/kshare/kshare/output"
 	"github.com/kshare/kshare/sandbox"
 	"github.com/kshare/kshare/txn"
@@ -89,7 +91,8 @@ func exitRules() []exitRule {
 		{exitUnknownOutcome, isA[*txn.OutcomeUnknownError](), "records and acknowledgements share the outcome; ask again with the transactional id above before the batch is repeated"},
 		{exitUsage, anyOf(isA[*usageError](), isA[*ctp.OptionError](), isA[*txn.TimeoutRejectedError](),
 			isA[*sandbox.AddressError](), isA[*sandbox.MismatchError](),
-			isA[*cluster.ListenerError](), isA[*cluster.ConfigError](), isA[*feature.DirectionError]()), ""},
+			isA[*cluster.ListenerError](), isA[*cluster.ConfigError](),
+			isA[*config.Error](), isA[*auth.ConfigError](), isA[*feature.DirectionError]()), ""},
 		{exitClosedPipe, isAny(syscall.EPIPE, errClosedPipe), ""},
 		{exitInterrupted, isSignal(os.Interrupt), ""},
 		{exitTerminated, isSignal(syscall.SIGTERM), ""},
@@ -99,7 +102,7 @@ func exitRules() []exitRule {
 		{exitFenced, anyOf(isA[*txn.FencedError](), isAny(
 			kerr.ProducerFenced, kerr.InvalidProducerEpoch, kerr.InvalidProducerIDMapping,
 		)), "another producer uses the same transactional id; give each process its own"},
-		{exitAuth, anyOf(isA[*cluster.AuthError](), isAny(
+		{exitAuth, anyOf(isA[*cluster.AuthError](), isA[*auth.CredentialError](), isAny(
 			kerr.SaslAuthenticationFailed, kerr.UnsupportedSaslMechanism, kerr.IllegalSaslState,
 			kerr.ClusterAuthorizationFailed, kerr.GroupAuthorizationFailed,
 			kerr.TopicAuthorizationFailed, kerr.TransactionalIDAuthorizationFailed,

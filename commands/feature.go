@@ -112,15 +112,6 @@ func levelMissing(name string) error {
 		"write --feature %s=LEVEL, or --feature %s --version LEVEL", name, name)
 }
 
-// command completes a command line of kshare, so that it can be run as it is
-// printed: with the brokers, where they came from the command line.
-func (d *Deps) command(line string) string {
-	if len(d.flags.Bootstrap) == 0 {
-		return line
-	}
-	return line + " -b " + strings.Join(d.flags.Bootstrap, ",")
-}
-
 // joinNodes is a list of node IDs for people; what is not there does not apply.
 func joinNodes(ids []int32) any {
 	if len(ids) == 0 {

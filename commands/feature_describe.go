@@ -61,7 +61,7 @@ func runFeatureDescribe(ctx context.Context, d *Deps, opts featureDescribeOption
 		return nil, err
 	}
 	defer cl.Close()
-	return feature.Describe(ctx, cl, feature.DescribeOptions{Dialect: opts.Dialect})
+	return feature.Describe(ctx, cl, feature.DescribeOptions{Dialect: cl.Dialect()})
 }
 
 func featureDescribeView(d *Deps, r *feature.Report) output.View {

@@ -70,7 +70,7 @@ func runFeatureDowngrade(ctx context.Context, d *Deps, opts featureChangeOptions
 		return nil, err
 	}
 	defer cl.Close()
-	rep, err := feature.Describe(ctx, cl, feature.DescribeOptions{Dialect: opts.Dialect})
+	rep, err := feature.Describe(ctx, cl, feature.DescribeOptions{Dialect: cl.Dialect()})
 	if err != nil {
 		return nil, err
 	}

@@ -62,7 +62,7 @@ func runFeaturePlan(ctx context.Context, d *Deps, opts featurePlanOptions) (*fea
 		return nil, err
 	}
 	defer cl.Close()
-	rep, err := feature.Describe(ctx, cl, feature.DescribeOptions{Dialect: opts.Dialect})
+	rep, err := feature.Describe(ctx, cl, feature.DescribeOptions{Dialect: cl.Dialect()})
 	if err != nil {
 		return nil, err
 	}
@@ -76,7 +76,7 @@ func runFeaturePlan(ctx context.Context, d *Deps, opts featurePlanOptions) (*fea
 	if err != nil || !p.NeedsTransactions() {
 		return p, err
 	}
-	seen, err := p.Observer(cl, opts.Dialect, d.Now).Observe(ctx, nil)
+	seen, err := p.Observer(cl, cl.Dialect(), d.Now).Observe(ctx, nil)
 	if err != nil {
 		return nil, err
 	}

@@ -92,7 +92,7 @@ func runFeatureUpgrade(ctx context.Context, d *Deps, opts featureChangeOptions) 
 		return nil, err
 	}
 	defer cl.Close()
-	rep, err := feature.Describe(ctx, cl, feature.DescribeOptions{Dialect: opts.Dialect})
+	rep, err := feature.Describe(ctx, cl, feature.DescribeOptions{Dialect: cl.Dialect()})
 	if err != nil {
 		return nil, err
 	}
@@ -112,7 +112,7 @@ func runFeatureUpgrade(ctx context.Context, d *Deps, opts featureChangeOptions) 
 // changeFeatures says what a change means, asks, and makes it.
 func (d *Deps) changeFeatures(ctx context.Context, cl *cluster.Client, change *feature.Change, opts featureChangeOptions) (*feature.Result, error) {
 	execute := feature.ExecuteOptions{
-		DryRun: opts.DryRun, WaitTimeout: opts.WaitTimeout, Dialect: opts.Dialect, Now: d.Now,
+		DryRun: opts.DryRun, WaitTimeout: opts.WaitTimeout, Dialect: cl.Dialect(), Now: d.Now,
 		Guard: feature.GuardOptions{ForceLiveProducers: opts.ForceLiveProducer, WillDrain: opts.Drain},
 	}
 	if !change.Needed() {
@@ -153,7 +153,7 @@ func (d *Deps) drainBefore(cl *cluster.Client, change *feature.Change, opts feat
 			connection: opts.connection,
 			Options:    change.DrainOptions(feature.GuardOptions{ForceLiveProducers: opts.ForceLiveProducer}),
 		}, drain.Execution{
-			Observer: change.Observer(cl, opts.Dialect, d.Now),
+			Observer: change.Observer(cl, cl.Dialect(), d.Now),
 			Actor:    &drain.ClusterActor{Cluster: cl, Clock: clock},
 			Clock:    clock,
 		})

@@ -14,9 +14,6 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// bootstrapEnv names the environment variable behind --bootstrap-server.
-const bootstrapEnv = "KSHARE_BOOTSTRAP_SERVER"
-
 // globalFlags are the flags that every command has.
 type globalFlags struct {
 	Bootstrap []string
@@ -30,7 +27,7 @@ type globalFlags struct {
 
 func (g *globalFlags) addTo(fs *pflag.FlagSet) {
 	g.Output = output.FormatTable
-	fs.StringSliceVarP(&g.Bootstrap, "bootstrap-server", "b", nil, "`host:port` of brokers to connect to first (default $"+bootstrapEnv+")")
+	fs.StringSliceVarP(&g.Bootstrap, "bootstrap-server", "b", nil, "`host:port` of brokers to connect to first")
 	fs.VarP(&g.Output, "output", "o", "`format` of the result: table, wide, json, yaml or csv")
 	fs.DurationVar(&g.Timeout, "timeout", 0, "end the whole command after `duration` (default no limit)")
 	fs.BoolVar(&g.Yes, "yes", false, "do not ask before changing the cluster")
@@ -67,30 +64,6 @@ func (d *Deps) color(tty bool) bool {
 	default:
 		return tty && d.Getenv("NO_COLOR") == "" && d.Getenv("TERM") != "dumb"
 	}
-}
-
-// bootstrap returns the brokers to connect to first, from the flag or else from
-// the environment; a usage error if neither names any.
-func (d *Deps) bootstrap() ([]string, error) {
-	servers := strings.Join(d.flags.Bootstrap, ",")
-	if servers == "" {
-		servers = d.Getenv(bootstrapEnv)
-	}
-	var out []string
-	for s := range strings.SplitSeq(servers, ",") {
-		if s = strings.TrimSpace(s); s == "" {
-			continue
-		}
-		if !isServer(s) {
-			return nil, usagef("bootstrap server %q: want HOST:PORT with a port from 1 to %d, and brackets around an IPv6 address", s, maxPort)
-		}
-		out = append(out, s)
-	}
-	if len(out) == 0 {
-		return nil, hintf(usagef("no cluster to connect to"),
-			"give --bootstrap-server HOST:PORT or set %s; without a cluster, 'kshare sandbox run' starts one", bootstrapEnv)
-	}
-	return out, nil
 }
 
 // isServer holds for a host with or without a port.

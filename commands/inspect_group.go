@@ -74,7 +74,7 @@ func runInspectGroup(ctx context.Context, d *Deps, opts inspectGroupOptions) (*i
 		return nil, err
 	}
 	defer cl.Close()
-	return inspect.DescribeGroups(ctx, cl, inspect.GroupOptions{GroupIDs: opts.GroupIDs, Dialect: opts.Dialect, Now: d.Now})
+	return inspect.DescribeGroups(ctx, cl, inspect.GroupOptions{GroupIDs: opts.GroupIDs, Dialect: cl.Dialect(), Now: d.Now})
 }
 
 func inspectGroupView(r *inspect.GroupReport, named bool) output.View {

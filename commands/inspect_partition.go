@@ -84,7 +84,7 @@ func runInspectPartition(ctx context.Context, d *Deps, opts inspectPartitionOpti
 	}
 	defer cl.Close()
 	return inspect.DescribePartition(ctx, cl, inspect.PartitionOptions{
-		GroupID: opts.GroupID, Topic: opts.Topic, Partition: opts.Partition, Dialect: opts.Dialect, Now: d.Now,
+		GroupID: opts.GroupID, Topic: opts.Topic, Partition: opts.Partition, Dialect: cl.Dialect(), Now: d.Now,
 	})
 }
 

@@ -133,7 +133,7 @@ func openInspectPending(ctx context.Context, d *Deps, opts inspectPendingOptions
 	return &pendingLooker{
 		Close: cl.Close,
 		Look: func(ctx context.Context) (*inspect.PendingReport, error) {
-			ev, err := inspect.Collect(ctx, cl, inspect.CollectOptions{Dialect: opts.Dialect, Previous: previous, Now: d.Now})
+			ev, err := inspect.Collect(ctx, cl, inspect.CollectOptions{Dialect: cl.Dialect(), Previous: previous, Now: d.Now})
 			if err != nil {
 				return nil, err
 			}

@@ -16,6 +16,7 @@ import (
 
 // inspectTxnOptions is everything "inspect txn" can be told.
 type inspectTxnOptions struct {
+	connection
 	TransactionalIDs []string // nil: a list
 	All              bool
 	States           []string
@@ -79,6 +80,7 @@ looked at twice. --older-than then counts from the last record of the producer.`
 	fs.DurationVar(&opts.OlderThan, "older-than", 0, "only open transactions that began more than `duration` ago")
 	fs.StringVar(&opts.Pattern, "pattern", "", "only transactional IDs that match this regular `expression` (RE2) as a whole")
 	fs.BoolVar(&opts.Hanging, "hanging", false, "look for transactions that no coordinator will end")
+	opts.connection.addWithoutDialect(fs)
 	return exits(cmd, exitPartial, exitAuth)
 }
 
@@ -122,7 +124,7 @@ func (o *inspectTxnOptions) check(fs *pflag.FlagSet) error {
 }
 
 func runInspectTxn(ctx context.Context, d *Deps, opts inspectTxnOptions) (*txnResult, error) {
-	cl, err := d.connect(ctx, connection{})
+	cl, err := d.connect(ctx, opts.connection)
 	if err != nil {
 		return nil, err
 	}

@@ -78,11 +78,13 @@ the kind "error".`,
 		newTxnCmd(d),
 		newInspectCmd(d),
 		newCtpCmd(d, runCtp),
+		newConfigCmd(d),
+		newDoctorCmd(d, runDoctor),
 		newSandboxCmd(d),
 		newDemoCmd(d, runDemo),
 		newCompletionCmd(d, runCompletion),
 		newVersionCmd(d, runVersion),
-		newExitCodesTopic(), newExecTopic(),
+		newExitCodesTopic(), newExecTopic(), newSettingsTopic(),
 	)
 	t.finish(root)
 	return t

@@ -6,6 +6,7 @@ import (
 	"unicode"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 )
 
 // cobra makes help and usage texts from templates unless it is given functions.
@@ -42,13 +43,30 @@ func usageText(cmd *cobra.Command) string {
 	}
 	add("Examples", cmd.Example)
 	add("Commands", subcommandLines(cmd, (*cobra.Command).IsAvailableCommand))
-	add("Flags", cmd.LocalFlags().FlagUsages())
+	own, connecting := splitFlags(cmd.LocalFlags())
+	add("Flags", own.FlagUsages())
+	add("Connection flags ('kshare help settings')", connecting.FlagUsages())
 	add("Global flags", cmd.InheritedFlags().FlagUsages())
 	if !parent {
 		add("Exit status", ExitStatus(cmd))
 	}
 	add("Topics ('kshare help <topic>')", subcommandLines(cmd, (*cobra.Command).IsAdditionalHelpTopicCommand))
 	return strings.Join(sections, "\n")
+}
+
+// splitFlags takes the flags about the connection apart, of which there are many
+// and which all commands that connect have.
+func splitFlags(fs *pflag.FlagSet) (own, connecting *pflag.FlagSet) {
+	own, connecting = pflag.NewFlagSet("", pflag.ContinueOnError), pflag.NewFlagSet("", pflag.ContinueOnError)
+	own.SortFlags, connecting.SortFlags = false, false
+	fs.VisitAll(func(f *pflag.Flag) {
+		if f.Annotations[connectionAnnotation] != nil {
+			connecting.AddFlag(f)
+			return
+		}
+		own.AddFlag(f)
+	})
+	return own, connecting
 }
 
 func subcommandLines(cmd *cobra.Command, listed func(*cobra.Command) bool) string {

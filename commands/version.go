@@ -43,14 +43,8 @@ func newVersionCmd(d *Deps, run runFunc[versionOptions, versionInfo]) *cobra.Com
 }
 
 func runVersion(context.Context, *Deps, versionOptions) (versionInfo, error) {
-	v := versionInfo{Version: version, Go: runtime.Version(), OS: runtime.GOOS, Arch: runtime.GOARCH}
+	v := versionInfo{Version: buildVersion(), Go: runtime.Version(), OS: runtime.GOOS, Arch: runtime.GOARCH}
 	build, ok := debug.ReadBuildInfo()
-	if v.Version == "" {
-		v.Version = "devel"
-		if ok && build.Main.Version != "" && build.Main.Version != "(devel)" {
-			v.Version = build.Main.Version
-		}
-	}
 	v.Commit, v.Date = known(commit), known(date)
 	if ok {
 		for _, s := range build.Settings {
@@ -63,6 +57,17 @@ func runVersion(context.Context, *Deps, versionOptions) (versionInfo, error) {
 		}
 	}
 	return v, nil
+}
+
+// buildVersion is the version of this build, "devel" where nothing says which.
+func buildVersion() string {
+	if version != "" {
+		return version
+	}
+	if build, ok := debug.ReadBuildInfo(); ok && build.Main.Version != "" && build.Main.Version != "(devel)" {
+		return build.Main.Version
+	}
+	return "devel"
 }
 
 func known(s string) *string {

@@ -325,17 +325,8 @@ func plainStep(ev *inspect.Evidence, t inspect.Transaction) Step {
 	if end := t.Deadline(ev.Sweep); !end.IsZero() {
 		s.Until = &end
 	}
-	s.decide(ev, overdue(ev, t), Options{})
+	s.decide(ev, t.Stuck(ev.Time, ev.Sweep), Options{})
 	return s
-}
-
-// overdue reports whether a transaction should have ended for long.
-func overdue(ev *inspect.Evidence, t inspect.Transaction) bool {
-	if !t.PrepareSince.IsZero() && ev.Time.Sub(t.PrepareSince) > inspect.StuckAfter {
-		return true
-	}
-	end := t.Deadline(ev.Sweep)
-	return !end.IsZero() && ev.Time.Sub(end) > inspect.StuckAfter
 }
 
 // holderKey is equal for rows with one owner: a transaction, or a producer whose

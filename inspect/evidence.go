@@ -137,6 +137,20 @@ func (t Transaction) Deadline(sweep time.Duration) time.Time {
 	return t.Started.Add(time.Duration(t.TimeoutMS)*time.Millisecond + sweep)
 }
 
+// Stuck reports whether the transaction should have ended for longer than
+// [StuckAfter]: its timeout has passed, or its end is decided, and its coordinator
+// does not get it done.
+func (t Transaction) Stuck(now time.Time, sweep time.Duration) bool {
+	if t.Preparing() && !t.PrepareSince.IsZero() && now.Sub(t.PrepareSince) > StuckAfter {
+		return true
+	}
+	if t.Started.IsZero() || t.TimeoutMS < 0 || t.TwoPhase() {
+		return false
+	}
+	end := t.Started.Add(time.Duration(t.TimeoutMS)*time.Millisecond + sweep)
+	return now.Sub(end) > StuckAfter
+}
+
 // Group is a share group (ListGroups v5, ShareGroupDescribe v1,
 // DescribeShareGroupOffsets v0 and v1).
 type Group struct {

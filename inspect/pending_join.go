@@ -393,21 +393,9 @@ func (j *join) setTransaction(r *PendingRow, t *Transaction) {
 	r.TimeoutMS = told(t.TimeoutMS)
 	r.Deadline = known(t.Deadline(j.ev.Sweep))
 	r.TwoPhase = t.TwoPhase()
-	r.Stuck = isStuck(t, j.ev.Time, j.ev.Sweep)
+	r.Stuck = t.Stuck(j.ev.Time, j.ev.Sweep)
 	r.AgeMS = j.age(r)
 	advise(r, j.ev.Time)
-}
-
-// isStuck reports whether t should have ended for longer than [StuckAfter].
-func isStuck(t *Transaction, now time.Time, sweep time.Duration) bool {
-	if t.Preparing() && !t.PrepareSince.IsZero() && now.Sub(t.PrepareSince) > StuckAfter {
-		return true
-	}
-	if t.Started.IsZero() || t.TimeoutMS < 0 || t.TwoPhase() {
-		return false
-	}
-	end := t.Started.Add(time.Duration(t.TimeoutMS)*time.Millisecond + sweep)
-	return now.Sub(end) > StuckAfter
 }
 
 // age is how long ago the transaction of a row began, or else its records were

@@ -22,6 +22,7 @@ func importBytes() map[string]int {
 		"github.com/klauspost/compress/flate": 32 * kib,  // by kgo
 		"github.com/olekukonko/errors":        80 * kib,  // by tablewriter
 		"github.com/schollz/progressbar/v3":   32 * kib,
+		"github.com/subosito/gotenv":          40 * kib, // by viper
 		"github.com/twmb/franz-go/pkg/kfake":  80 * kib,
 		"go.yaml.in/yaml/v3":                  32 * kib,
 	}

@@ -33,7 +33,7 @@ func mayImport() map[string][]string {
 	operator := append([]string{"ctp", "drain", "feature", "inspect", "internal/demo", "sandbox", "verify"}, client...)
 	return map[string][]string{
 		"cmd/kshare":        {"commands"},
-		"commands":          append([]string{"completions", "internal/config", "output"}, operator...),
+		"commands":          append([]string{"cluster/auth", "completions", "internal/config", "internal/doctor", "output"}, operator...),
 		"completions":       append([]string{"inspect"}, client...),
 		"output":            nil,
 		"feature":           append([]string{"drain", "inspect"}, client...),
@@ -44,12 +44,19 @@ func mayImport() map[string][]string {
 		"sandbox":           {"internal/promtext", "wire"},
 		"txn":               {"cluster", "share", "wire"},
 		"share":             {"cluster", "wire"},
-		"cluster":           {"internal/config", "wire"},
+		"metrics":           {"share", "txn"}, // apart from both: Prometheus costs at import time
+		"cluster":           {"wire"},
 		"wire":              nil,
-		"internal/config":   nil,
 		"internal/promtext": nil,
 		"internal/cmdtest":  {"commands"},
-		"internal/demo":     append([]string{"ctp"}, client...),
+		"internal/demo":     append([]string{"ctp", "drain", "feature", "inspect"}, client...),
+
+		// Whoever connects in plaintext needs no key stores, so cluster does
+		// without them; and settings become what auth takes.
+		"cluster/auth":    nil,
+		"internal/config": {"cluster/auth"},
+		"internal/doctor": {"cluster", "cluster/auth", "wire"},
+
 		// Of tests.
 		"internal/apptest":    append([]string{"inspect", "sandbox"}, client...),
 		"internal/bigcluster": {"wire"},
@@ -61,6 +68,7 @@ func mayImport() map[string][]string {
 		"internal/archtest":   nil,
 		"bench":               append([]string{"ctp", "inspect", "internal/bigcluster", "internal/kafkatest", "sandbox"}, client...),
 		"docs/gen":            {"commands", "completions"},
+		"examples":            nil,
 		"examples/gen":        nil,
 		"examples/monitoring": nil,
 	}
@@ -80,16 +88,23 @@ func usedBy() map[string][]string {
 		"go.yaml.in/yaml/v3":                    {"output", "internal/config"},
 		"github.com/itchyny/gojq":               {"ctp"},
 		"golang.org/x/term":                     {"commands"},
-		"github.com/rogpeppe/go-internal":       nil, // tests only
-		"github.com/prometheus":                 nil, // tests only: see internal/promtext
-		"github.com/VictoriaMetrics":            nil, // tests only
+		"github.com/rogpeppe/go-internal":       nil,         // tests only
+		"github.com/prometheus":                 {"metrics"}, // and tests: see internal/promtext
+		"github.com/VictoriaMetrics":            nil,         // tests only
 		"github.com/twmb/franz-go/pkg/kadm":     {"cluster", "commands", "ctp", "drain", "feature", "inspect", "sandbox", "share", "txn", "verify"},
-		"github.com/twmb/franz-go/pkg/kgo":      {"bench", "internal/apptest", "internal/demo", "internal/fakekafka", "internal/kafkatest", "cluster", "ctp", "drain", "feature", "inspect", "sandbox", "share", "txn", "verify"},
-		"github.com/twmb/franz-go/pkg/kmsg":     {"bench", "internal/bigcluster", "internal/demo", "internal/fakekafka", "internal/kafkatest", "internal/wiretap", "cluster", "ctp", "drain", "feature", "inspect", "sandbox", "share", "txn", "verify", "wire"},
-		"github.com/twmb/franz-go/pkg/kerr":     {"bench", "internal/bigcluster", "internal/demo", "internal/kafkatest", "cluster", "commands", "ctp", "drain", "feature", "inspect", "sandbox", "share", "txn", "verify"},
+		"github.com/twmb/franz-go/pkg/kgo":      {"bench", "internal/apptest", "internal/fakekafka", "internal/kafkatest", "cluster", "ctp", "drain", "feature", "inspect", "sandbox", "share", "txn", "verify"},
+		"github.com/twmb/franz-go/pkg/kmsg":     {"bench", "internal/bigcluster", "internal/doctor", "internal/fakekafka", "internal/kafkatest", "internal/wiretap", "cluster", "ctp", "drain", "feature", "inspect", "sandbox", "share", "txn", "verify", "wire"},
+		"github.com/twmb/franz-go/pkg/kerr":     {"bench", "internal/bigcluster", "internal/doctor", "internal/kafkatest", "cluster", "commands", "ctp", "drain", "feature", "inspect", "sandbox", "share", "txn", "verify"},
 		"github.com/twmb/franz-go/pkg/kbin":     {"cluster", "internal/bigcluster", "internal/wiretap", "sandbox", "wire"},
-		"github.com/twmb/franz-go/pkg/sasl":     {"cluster", "internal/kafkatest"},
+		"github.com/twmb/franz-go/pkg/sasl":     {"cluster", "cluster/auth", "internal/kafkatest"},
 		"github.com/twmb/franz-go/pkg/kversion": {"bench", "cluster", "feature", "internal/fakekafka", "internal/kafkatest", "sandbox"},
+
+		"github.com/magiconair/properties":        {"cluster/auth"},
+		"github.com/pavlo-v-chernykh/keystore-go": {"cluster/auth"},
+		"software.sslmate.com/src/go-pkcs12":      {"cluster/auth"},
+		"github.com/youmark/pkcs8":                {"cluster/auth"},
+		"github.com/jcmturner/gokrb5":             {"cluster/auth"},
+		"golang.org/x/oauth2":                     {"cluster/auth"},
 	}
 }
 

@@ -198,7 +198,7 @@ func (c *Cluster) prepare(ctx context.Context) error {
 			return err
 		}
 	}
-	const each = 5
+	const each = 6 // some are not used
 	ports, err := freePorts(ctx, each*c.cfg.Nodes)
 	if err != nil {
 		return err
@@ -206,7 +206,7 @@ func (c *Cluster) prepare(ctx context.Context) error {
 	for i := range c.cfg.Nodes {
 		n := &node{
 			id: int32(i + 1), directoryID: randomUUID(),
-			client: ports[each*i], internal: ports[each*i+1], controller: ports[each*i+2],
+			client: ports[each*i], internal: ports[each*i+1], controller: ports[each*i+2], mutualTLS: ports[each*i+5],
 			dir: filepath.Join(c.dir, "node-"+strconv.Itoa(i+1)),
 		}
 		if c.cfg.Exporter != "" {
@@ -480,6 +480,17 @@ func (c *Cluster) Bootstrap() []string {
 	return addrs
 }
 
+// BootstrapMutualTLS lists the addresses of the brokers for clients that show a
+// certificate of the cluster's CA, by node ID; security.protocol is SSL there, and
+// the principal the certificate's subject. It is for clusters with [SASLSSL].
+func (c *Cluster) BootstrapMutualTLS() []string {
+	addrs := make([]string, 0, len(c.nodes))
+	for _, n := range c.nodes {
+		addrs = append(addrs, n.mutualTLS)
+	}
+	return addrs
+}
+
 // Broker is the address of a node's listener for clients.
 func (c *Cluster) Broker(tb testing.TB, id int32) string {
 	tb.Helper()
@@ -491,6 +502,13 @@ func (c *Cluster) Broker(tb testing.TB, id int32) string {
 func (c *Cluster) Controller(tb testing.TB, id int32) string {
 	tb.Helper()
 	return c.node(tb, id).controller
+}
+
+// Internal is the address of a node's listener between brokers, with the same
+// protocol as that of the controller.
+func (c *Cluster) Internal(tb testing.TB, id int32) string {
+	tb.Helper()
+	return c.node(tb, id).internal
 }
 
 func (c *Cluster) node(tb testing.TB, id int32) *node {

@@ -44,8 +44,10 @@ type Security string
 // The ways to connect.
 const (
 	Plaintext Security = ""
-	// SASLSSL asks for a user by PLAIN, SCRAM-SHA-256 or SCRAM-SHA-512, over
-	// TLS with a certificate of a CA of the test's own.
+	// SASLSSL asks for a user by PLAIN, SCRAM-SHA-256, SCRAM-SHA-512 or, with
+	// unsecured tokens, OAUTHBEARER, over TLS with a certificate of a CA of the
+	// test's own. A second listener asks for a certificate of the client in place
+	// of that; see [Cluster.BootstrapMutualTLS].
 	SASLSSL Security = "SASL_SSL"
 )
 
@@ -92,6 +94,7 @@ func compareVersions(a, b string) int {
 type node struct {
 	id          int32
 	client      string // address of the listener for clients
+	mutualTLS   string // address of the one that wants certificates; "" without security
 	internal    string // address of the listener between brokers
 	controller  string // address of the controller's listener
 	exporter    string // address of the JMX exporter; "" without metrics
@@ -144,6 +147,8 @@ func (cfg Config) properties(n *node, nodes []*node, sec *security) string {
 	}
 	if sec != nil {
 		maps.Copy(props, sec.properties(cfg))
+		props["listeners"] = fmt.Sprintf("%v,MUTUAL://%s", props["listeners"], n.mutualTLS)
+		props["listener.security.protocol.map"] = fmt.Sprintf("%v,MUTUAL:SSL", props["listener.security.protocol.map"])
 	}
 	for k, v := range cfg.Props {
 		props[k] = v

@@ -7,11 +7,12 @@ import (
 	"testing"
 )
 
-// Available returns nil if Kafka can be run here: if there are a java and an mvn
-// in PATH. The error names what is missing. A java that is older than 17, or an
-// mvn that cannot download, is a failure of [Start] and not looked at here.
+// Available returns nil if Kafka can be run here: if there are a java with its
+// compiler and an mvn in PATH. The error names what is missing. A java that is
+// older than 17, or an mvn that cannot download, is a failure of [Start] and not
+// looked at here.
 func Available() error {
-	for _, name := range []string{"java", "mvn"} {
+	for _, name := range []string{"java", "javac", "mvn"} {
 		if _, err := exec.LookPath(name); err != nil {
 			return fmt.Errorf("real Kafka needs a JDK and Maven: %w", err)
 		}

@@ -7,6 +7,7 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"crypto/x509/pkix"
+	"encoding/base64"
 	"encoding/pem"
 	"fmt"
 	"math/big"
@@ -19,6 +20,7 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/sasl"
+	"github.com/twmb/franz-go/pkg/sasl/oauth"
 	"github.com/twmb/franz-go/pkg/sasl/plain"
 	"github.com/twmb/franz-go/pkg/sasl/scram"
 )
@@ -45,6 +47,8 @@ const (
 	Plain       Mechanism = "PLAIN"
 	ScramSHA256 Mechanism = "SCRAM-SHA-256"
 	ScramSHA512 Mechanism = "SCRAM-SHA-512"
+	// OAuthBearer takes any unsecured token: who it says it is of has logged in.
+	OAuthBearer Mechanism = "OAUTHBEARER"
 )
 
 // security is what a cluster with [SASLSSL] has on disk.
@@ -53,6 +57,8 @@ type security struct {
 	serverFile string // key and certificate of all brokers, PEM
 	roots      *x509.CertPool
 	dir        string
+	ca         *x509.Certificate
+	caKey      *ecdsa.PrivateKey
 }
 
 // properties returns the broker configs of security.
@@ -60,10 +66,17 @@ func (s *security) properties(cfg Config) map[string]any {
 	props := map[string]any{
 		"listener.name.client.ssl.keystore.type":              "PEM",
 		"listener.name.client.ssl.keystore.location":          s.serverFile,
-		"listener.name.client.sasl.enabled.mechanisms":        "PLAIN,SCRAM-SHA-256,SCRAM-SHA-512",
+		"listener.name.client.sasl.enabled.mechanisms":        "PLAIN,SCRAM-SHA-256,SCRAM-SHA-512,OAUTHBEARER",
 		"listener.name.client.plain.sasl.jaas.config":         plainLogin(nil, Admin, Alice),
 		"listener.name.client.scram-sha-256.sasl.jaas.config": "org.apache.kafka.common.security.scram.ScramLoginModule required;",
 		"listener.name.client.scram-sha-512.sasl.jaas.config": "org.apache.kafka.common.security.scram.ScramLoginModule required;",
+		"listener.name.client.oauthbearer.sasl.jaas.config":   "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule required;",
+
+		"listener.name.mutual.ssl.keystore.type":       "PEM",
+		"listener.name.mutual.ssl.keystore.location":   s.serverFile,
+		"listener.name.mutual.ssl.truststore.type":     "PEM",
+		"listener.name.mutual.ssl.truststore.location": s.caFile,
+		"listener.name.mutual.ssl.client.auth":         "required",
 	}
 	if cfg.Authorizer {
 		login := plainLogin(&interBroker, interBroker, Admin, Alice)
@@ -141,6 +154,10 @@ func newSecurity(dir string) (*security, error) {
 	if err != nil {
 		return nil, err
 	}
+	if s.ca, err = x509.ParseCertificate(caDER); err != nil {
+		return nil, err
+	}
+	s.caKey = caKey
 	caPEM := block("CERTIFICATE", caDER)
 	s.roots.AppendCertsFromPEM(caPEM)
 	if err := os.WriteFile(s.caFile, caPEM, 0o600); err != nil {
@@ -168,6 +185,31 @@ func (c *Cluster) CAFile() string {
 	return c.sec.caFile
 }
 
+// SignClient signs the request for a certificate in PEM, such as keytool -certreq
+// writes, and returns the certificate and that of the CA. Brokers take it at
+// [Cluster.BootstrapMutualTLS].
+func (c *Cluster) SignClient(tb testing.TB, request []byte) []byte {
+	tb.Helper()
+	b, _ := pem.Decode(request)
+	if b == nil || c.sec == nil {
+		tb.Fatal("kafkatest: no request for a certificate, or no CA")
+	}
+	r, err := x509.ParseCertificateRequest(b.Bytes)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	template := &x509.Certificate{
+		SerialNumber: big.NewInt(3), Subject: r.Subject,
+		NotBefore: validFrom, NotAfter: validTo,
+		KeyUsage: x509.KeyUsageDigitalSignature, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
+	}
+	der, err := x509.CreateCertificate(rand.Reader, template, c.sec.ca, r.PublicKey, c.sec.caKey)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return append(block("CERTIFICATE", der), block("CERTIFICATE", c.sec.ca.Raw)...)
+}
+
 // TLS returns a configuration that trusts the brokers; nil without TLS.
 func (c *Cluster) TLS() *tls.Config {
 	if c.sec == nil {
@@ -184,9 +226,19 @@ func (u User) Mechanism(m Mechanism) sasl.Mechanism {
 		return auth.AsSha256Mechanism()
 	case ScramSHA512:
 		return auth.AsSha512Mechanism()
+	case OAuthBearer:
+		return oauth.Auth{Token: u.token()}.AsMechanism()
 	default:
 		return plain.Auth{User: u.Name, Pass: u.Password}.AsMechanism()
 	}
+}
+
+// token is an unsecured token of u's, good for a day.
+func (u User) token() string {
+	now := time.Now() //nolint:forbidigo // Kafka's clock is the real one
+	claims := fmt.Sprintf(`{"sub":%q,"iat":%d,"exp":%d}`, u.Name, now.Unix(), now.Add(24*time.Hour).Unix())
+	encode := base64.RawURLEncoding.EncodeToString
+	return encode([]byte(`{"alg":"none"}`)) + "." + encode([]byte(claims)) + "."
 }
 
 // Opts are the options of a kgo client that connects as u by m. A cluster
@@ -214,12 +266,18 @@ func (c *Cluster) CommandConfig(tb testing.TB, u User, m Mechanism) string {
 func (c *Cluster) writeCommandConfig(file string, u User, m Mechanism) error {
 	var b strings.Builder
 	if c.sec != nil {
-		login := "org.apache.kafka.common.security.scram.ScramLoginModule"
-		if m == Plain {
+		login, options := "org.apache.kafka.common.security.scram.ScramLoginModule", fmt.Sprintf("username=%q password=%q", u.Name, u.Password)
+		switch m {
+		case Plain:
 			login = "org.apache.kafka.common.security.plain.PlainLoginModule"
+		case OAuthBearer:
+			login = "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule"
+			options = fmt.Sprintf("unsecuredLoginStringClaim_sub=%q", u.Name)
+		case ScramSHA256, ScramSHA512:
 		}
 		fmt.Fprintf(&b, "security.protocol=SASL_SSL\nsasl.mechanism=%s\n", m)
-		fmt.Fprintf(&b, "sasl.jaas.config=%s required username=%q password=%q;\n", login, u.Name, u.Password)
+		// A backslash of JAAS is an escape of the file too.
+		fmt.Fprintf(&b, "sasl.jaas.config=%s required %s;\n", login, strings.ReplaceAll(options, `\`, `\\`))
 		fmt.Fprintf(&b, "ssl.truststore.type=PEM\nssl.truststore.location=%s\n", filepath.ToSlash(c.sec.caFile))
 	}
 	return os.WriteFile(file, []byte(b.String()), 0o600)

@@ -28,6 +28,11 @@ func TestSecurity(t *testing.T) {
 			}
 		})
 	}
+	t.Run("login by an unsecured token", func(t *testing.T) {
+		if err := k.ClientAs(t, kafkatest.Alice, kafkatest.OAuthBearer).Ping(testContext(t)); err != nil {
+			t.Error(err)
+		}
+	})
 	t.Run("no trust without the CA", func(t *testing.T) {
 		cl, err := kgo.NewClient(kgo.SeedBrokers(k.Bootstrap()...), kgo.DialTLS(), kgo.SASL(kafkatest.Alice.Mechanism(kafkatest.Plain)))
 		if err != nil {
