@@ -200,10 +200,12 @@ func (a *soakApp) mean(places []place) {
 }
 
 func (a *soakApp) send(ctx context.Context, node int32, req *wire.TxnShareAcknowledgeRequest) error {
+	a.unanswered(1)
 	kresp, err := a.cl.RequestBroker(ctx, node, req)
 	if err != nil {
 		return err
 	}
+	a.unanswered(-1)
 	resp := kresp.(*wire.TxnShareAcknowledgeResponse)
 	if err := kerr.ErrorForCode(resp.ErrorCode); err != nil {
 		return err
@@ -216,6 +218,12 @@ func (a *soakApp) send(ctx context.Context, node int32, req *wire.TxnShareAcknow
 		}
 	}
 	return nil
+}
+
+func (a *soakApp) unanswered(n int) {
+	a.r.mu.Lock()
+	defer a.r.mu.Unlock()
+	a.r.unanswered[a.now] += n
 }
 
 func (a *soakApp) end(ctx context.Context, commit bool) error {
