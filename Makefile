@@ -4,9 +4,11 @@
 TOOL       := go tool -modfile=tools/go.mod
 GORELEASER := go run github.com/goreleaser/goreleaser/v2@v2.13.0
 FUZZTIME   ?= 30s
+SOAK       ?= 100000
+SEED       ?= 1
 
 .DEFAULT_GOAL := help
-.PHONY: help build test race script test-kafka golden fuzz bench lint fmt vuln docs check snapshot
+.PHONY: help build test race script test-kafka golden fuzz bench soak lint fmt vuln docs check snapshot
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -40,6 +42,10 @@ bench: ## Compare ctp with a plain consumer-group loop, and measure the sandbox;
 	go test -run '^$$' -bench 'StageResolve|ShareTransactions' -benchmem -benchtime 3x ./sandbox
 	go test -run '^$$' -bench FeatureDescribe -benchtime 20x ./cmd/kshare
 	go test -run '^$$' -bench Alternating ./share
+
+# The tests do 2,000 runs of it. A run that fails says how to repeat it.
+soak: ## Drain under random faults, SOAK times from SEED on
+	go test ./drain -run Soak -soak $(SOAK) -seed $(SEED) -timeout 0 -v
 
 lint: ## Run the linters and check the format
 	$(TOOL) golangci-lint run ./...
