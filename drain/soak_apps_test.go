@@ -202,6 +202,7 @@ func (a *soakApp) mean(places []place) {
 }
 
 func (a *soakApp) send(ctx context.Context, node int32, req *wire.TxnShareAcknowledgeRequest) error {
+	sent := time.Now()
 	a.unanswered(1)
 	kresp, err := a.cl.RequestBroker(ctx, node, req)
 	if err != nil {
@@ -219,6 +220,9 @@ func (a *soakApp) send(ctx context.Context, node int32, req *wire.TxnShareAcknow
 			}
 		}
 	}
+	a.r.mu.Lock()
+	defer a.r.mu.Unlock()
+	a.r.staged = append(a.r.staged, stageTimes{a.id, sent, time.Now()})
 	return nil
 }
 

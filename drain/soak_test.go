@@ -6,6 +6,7 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"os"
 	"runtime"
@@ -132,13 +133,20 @@ type soakRun struct {
 	meant      map[producer]map[place]bool // where transactions staged, or tried to
 	ended      map[producer]string         // how transactions ended, by the answer that their producer got
 	rests      map[producer]bool           // ended, and its transactional ID did nothing since
-	unanswered map[producer]int            // stages without an answer: whether they are done is not known
+	staged     []stageTimes
+	unanswered map[producer]int // stages without an answer: whether they are done is not known
 }
 
 // producer is a producer at one epoch, which is one transaction.
 type producer struct {
 	id    int64
 	epoch int16
+}
+
+// stageTimes is when a stage succeeded.
+type stageTimes struct {
+	id         string // transactional ID
+	sent, done time.Time
 }
 
 // place is what the scope of a drain goes by, and the partition of
@@ -284,10 +292,11 @@ type spy struct {
 	last    truth               // before the last look
 	before  map[time.Time]truth // before each look, by when that began
 	during  map[time.Time]truth // what was so before it and after it
+	ended   map[time.Time]time.Time
 }
 
 func (r *soakRun) observer(d soakDrain) *spy {
-	return &spy{r: r, metrics: d.metrics, before: make(map[time.Time]truth), during: make(map[time.Time]truth), ClusterObserver: drain.ClusterObserver{Cluster: r.b.ConnectFrom(d.away), Now: time.Now}}
+	return &spy{r: r, metrics: d.metrics, before: make(map[time.Time]truth), during: make(map[time.Time]truth), ended: make(map[time.Time]time.Time), ClusterObserver: drain.ClusterObserver{Cluster: r.b.ConnectFrom(d.away), Now: time.Now}}
 }
 
 func (s *spy) Observe(ctx context.Context, watch []string) (drain.Observation, error) {
@@ -295,7 +304,7 @@ func (s *spy) Observe(ctx context.Context, watch []string) (drain.Observation, e
 	s.last = s.r.truth()
 	s.before[began] = s.last
 	o, err := s.ClusterObserver.Observe(ctx, watch)
-	s.during[began] = s.last.and(s.r.truth())
+	s.during[began], s.ended[began] = s.last.and(s.r.truth()), time.Now()
 	if err == nil && s.metrics {
 		st, err := s.r.b.Sandbox.State()
 		s.r.b.Check(err)
@@ -330,6 +339,18 @@ func (a *watchedActor) WriteMarkers(ctx context.Context, s drain.Step) error {
 		a.r.violate("drain %s (%s) writes the %s marker for what is %s (%d/%d): %s", a.d.name, a.d, s.Action, how, p.id, p.epoch, s.Reason)
 	}
 	return a.ClusterActor.WriteMarkers(ctx, s)
+}
+
+// Fence fails the run where it ends a transaction that is not the one of the step.
+func (a *watchedActor) Fence(ctx context.Context, s drain.Step) error {
+	there := slices.ContainsFunc(a.r.truth().open, func(tx sandbox.OpenTransaction) bool {
+		return tx.TransactionalID == *s.TransactionalID && tx.ProducerID == *s.ProducerID && tx.ProducerEpoch == *s.ProducerEpoch
+	})
+	err := a.ClusterActor.Fence(ctx, s)
+	if err == nil && !there {
+		a.r.violate("drain %s (%s) fences %s of %d/%d, which had ended", a.d.name, a.d, s.Name(), *s.ProducerID, *s.ProducerEpoch)
+	}
+	return err
 }
 
 // firstLooks is how often a drain tries its first look.
@@ -432,14 +453,34 @@ func (r *soakRun) judgeQuiet(d soakDrain, obs *spy, res *drain.Result, fail func
 	if res.Clean < cmp.Or(d.Looks, drain.DefaultLooks) || res.QuietMS < least.Milliseconds() || res.QuietMS < res.QuietPeriodMS {
 		fail("%d looks in %d ms are too little", res.Clean, res.QuietMS)
 	}
-	for began, t := range obs.during {
-		if res.Ended.Sub(began) > time.Duration(res.QuietMS)*time.Millisecond {
-			continue
-		}
-		t = t.in(r, d.Options)
+	looks := slices.SortedFunc(maps.Keys(obs.during), time.Time.Compare)
+	clean := looks[max(0, len(looks)-res.Clean):]
+	r.judgeRunning(d, obs, looks, clean, fail)
+	for _, began := range clean {
+		t := obs.during[began].in(r, d.Options)
 		t.pending = slices.DeleteFunc(t.pending, func(p sandbox.PendingRange) bool { return r.plan.pending == sandbox.PendingMemory && !t.owns(p) })
 		if !t.empty() {
 			fail("all through the look at %v there was %s", began.Sub(r.start), t)
+		}
+	}
+}
+
+// judgeRunning fails where a producer that held something in scope at an earlier
+// look has staged again between the first clean look and the last one, and has
+// ended that: its epoch tells.
+func (r *soakRun) judgeRunning(d soakDrain, obs *spy, looks, clean []time.Time, fail func(string, ...any)) {
+	known := make(map[string]bool)
+	for _, began := range looks {
+		for _, tx := range obs.during[began].in(r, d.Options).open {
+			known[tx.TransactionalID] = true
+		}
+	}
+	from, to := obs.ended[clean[0]], clean[len(clean)-1]
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, s := range r.staged {
+		if known[s.id] && s.sent.After(from) && s.done.Before(to) {
+			defer fail("%q staged at %v, and went unnoticed", s.id, s.sent.Sub(r.start))
 		}
 	}
 }
