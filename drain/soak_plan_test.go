@@ -154,10 +154,11 @@ func (p planner) app(i int) soakAppPlan {
 		a.timeout = twoPhase
 	}
 	pace := pick(p.Rand, 0.1, 0.5, 1.5, 4.0, 8.0)
+	rest := pick(p.Rand, pace, 6.0) // between two transactions
 	for range 1 + p.IntN(pick(p.Rand, 3, 6, 12)) {
-		for range 1 + p.IntN(3) {
+		for i := range 1 + p.IntN(3) {
 			a.steps = append(a.steps, soakStep{
-				after: p.seconds(0, pace), do: doStage, n: 1 + p.IntN(4),
+				after: p.seconds(0, map[bool]float64{true: rest, false: pace}[i == 0]), do: doStage, n: 1 + p.IntN(4),
 				how: pick(p.Rand, wire.Accept, wire.Accept, wire.Reject),
 			})
 		}
