@@ -477,10 +477,11 @@ func (r *soakRun) judgeRunning(d soakDrain, obs *spy, looks, clean []time.Time, 
 	}
 	from, to := obs.ended[clean[0]], clean[len(clean)-1]
 	r.mu.Lock()
-	defer r.mu.Unlock()
-	for _, s := range r.staged {
+	staged := slices.Clone(r.staged)
+	r.mu.Unlock()
+	for _, s := range staged {
 		if known[s.id] && s.sent.After(from) && s.done.Before(to) {
-			defer fail("%q staged at %v, and went unnoticed", s.id, s.sent.Sub(r.start))
+			fail("%q staged at %v, and went unnoticed", s.id, s.sent.Sub(r.start))
 		}
 	}
 }
