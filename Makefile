@@ -39,6 +39,7 @@ bench: ## Compare ctp with a plain consumer-group loop, and measure the sandbox;
 	go run ./bench
 	go test -run '^$$' -bench 'StageResolve|ShareTransactions' -benchmem -benchtime 3x ./sandbox
 	go test -run '^$$' -bench FeatureDescribe -benchtime 20x ./cmd/kshare
+	go test -run '^$$' -bench Alternating ./share
 
 lint: ## Run the linters and check the format
 	$(TOOL) golangci-lint run ./...

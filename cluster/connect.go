@@ -54,8 +54,9 @@ type Client struct {
 	kgo   *kgo.Client
 	seeds []string // who answered, and the brokers it named; nil before that
 
-	mu       sync.Mutex
-	versions map[int32]BrokerVersions // by node ID, for sends that need a verdict
+	mu        sync.Mutex
+	versions  map[int32]BrokerVersions // by node ID, for sends that need a verdict
+	clusterID string                   // as a broker last said; "" when none did
 }
 
 // Connect opens a connection and waits until a bootstrap server has answered.
@@ -116,7 +117,9 @@ func (c *Client) pingSeed(ctx context.Context, seed *kgo.Broker, addr string) ([
 	req.Topics = []kmsg.MetadataRequestTopic{}
 	kresp, err := seed.Request(ctx, req)
 	if err == nil {
-		return kresp.(*kmsg.MetadataResponse).Brokers, nil
+		resp := kresp.(*kmsg.MetadataResponse)
+		c.noteClusterID(resp)
+		return resp.Brokers, nil
 	}
 	if e := controllerListener(ctx, seed, addr); e != nil {
 		return nil, e
@@ -186,7 +189,7 @@ func controllerListener(ctx context.Context, seed *kgo.Broker, addr string) erro
 // requests of one connection one after the other, so whatever waits in a long
 // fetch should have connections of its own. The caller closes the clone.
 func (c *Client) Clone() (*Client, error) {
-	clone := &Client{cfg: c.cfg, seeds: c.seeds, versions: make(map[int32]BrokerVersions)}
+	clone := &Client{cfg: c.cfg, seeds: c.seeds, versions: make(map[int32]BrokerVersions), clusterID: c.ClusterID()}
 	cl, err := clone.NewKgo()
 	if err != nil {
 		return nil, err
@@ -229,8 +232,25 @@ func (c *Client) NewKgo(opts ...kgo.Opt) (*kgo.Client, error) {
 	return cl, nil
 }
 
+// ClusterID returns the cluster ID that the brokers gave when the connection was
+// made; "" when they did not say.
+func (c *Client) ClusterID() string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.clusterID
+}
+
+func (c *Client) noteClusterID(resp *kmsg.MetadataResponse) {
+	if resp.ClusterID == nil {
+		return
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.clusterID = *resp.ClusterID
+}
+
 // maxVersions is kgo's table of a stable Kafka with the keys of the dialects
-// added: kgo refuses to send a key that its table lacks. It is no protection:
+// added, and the version of InitProducerId that KIP-939 adds: kgo refuses to send a key that its table lacks. It is no protection:
 // key 93 is in the table already, as the streams request. The protection is
 // [Client.BrokerAllows].
 func maxVersions() *kversion.Versions {
@@ -240,6 +260,8 @@ func maxVersions() *kversion.Versions {
 			v.SetMaxKeyVersion(d.Key, d.MaxVersion)
 		}
 	}
+	// kmsg's own request stays at the version that it knows.
+	v.SetMaxKeyVersion(int16(kmsg.InitProducerID), wire.InitProducerIDTwoPhase)
 	return v
 }
 

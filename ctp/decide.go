@@ -129,7 +129,9 @@ func (w *worker) decide(ctx context.Context, s source, out []*kgo.Record, err er
 		d.staged.Add(s.tp, offset, wire.Accept)
 		d.accepted++
 		for _, o := range out {
-			w.produce(ctx, o, s.tp.Partition, d)
+			if err := w.produce(ctx, o, s.tp.Partition, d); err != nil {
+				return err
+			}
 		}
 		return nil
 	}
@@ -140,7 +142,9 @@ func (w *worker) decide(ctx context.Context, s source, out []*kgo.Record, err er
 			if n := batchBytes(letter); n > int64(w.maxDead) {
 				return s.refused(fmt.Errorf("%w; its dead letter would have %d bytes, topic %q takes %d (max.message.bytes)", err, n, w.opts.DeadLetterTopic, w.maxDead))
 			}
-			w.session.Produce(ctx, letter)
+			if err := w.session.Produce(ctx, letter); err != nil {
+				return err
+			}
 			d.produced++
 			d.dead++
 		}

@@ -321,7 +321,7 @@ func (w *worker) idle() bool {
 // records were consumed; an error ends the run.
 func (w *worker) process(ctx context.Context, b *share.Batch) (int, error) {
 	if b.Len() == 0 {
-		w.acknowledge(b, gaps(b))
+		w.acknowledge(b, b.GapAcknowledgements())
 		return 0, nil
 	}
 	if err := w.dropLate(ctx, b); err != nil || b.Len() == 0 {
@@ -332,12 +332,20 @@ func (w *worker) process(ctx context.Context, b *share.Batch) (int, error) {
 		w.committed(b, d)
 		return int(d.accepted + d.rejected), nil
 	}
-	if unknown, ok := errors.AsType[*txn.OutcomeUnknownError](err); ok {
-		w.opts.Counts.Unknown.Add(1)
-		w.unknown.CompareAndSwap(nil, unknown)
+	if w.isUnknown(err) {
 		return 0, err
 	}
-	aerr := w.abort(d)
+	aerr := w.abort()
+	switch _, committed := errors.AsType[*txn.CommittedError](aerr); {
+	case committed: // the commit that seemed to have failed had not
+		w.committed(b, d)
+		return int(d.accepted + d.rejected), nil
+	case w.isUnknown(aerr):
+		return 0, aerr
+	}
+	if d.begun {
+		w.opts.Counts.Aborted.Add(1)
+	}
 	_, refused := errors.AsType[*RecordError](err)
 	_, broken := errors.AsType[*ExecError](err)
 	switch {
@@ -510,12 +518,15 @@ func (w *worker) copyAndStage(ctx context.Context, b *share.Batch, d *decisions)
 	}
 	staged := make(chan error, 1)
 	go func() { staged <- w.stage(ctx, b, d) }()
+	var err error
 	for _, p := range b.Partitions {
 		for _, r := range p.Records {
-			w.produce(ctx, r, r.Partition, d)
+			if perr := w.produce(ctx, r, r.Partition, d); err == nil {
+				err = perr
+			}
 		}
 	}
-	return <-staged
+	return cluster.Join(err, <-staged)
 }
 
 // transformAndStage transforms and produces, and stages once every record is
@@ -537,17 +548,17 @@ func (w *worker) stage(ctx context.Context, b *share.Batch, d *decisions) error 
 	}
 	d.sent = true
 	err := w.session.SendShareAcknowledgements(ctx, txn.ShareAcknowledgements{
-		Acknowledgements: &d.staged, Group: w.consumer.GroupMetadata(), Leaders: leaders(b),
+		Acknowledgements: &d.staged, Group: w.consumer.GroupMetadata(), Leaders: b.Leaders(),
 	})
 	d.stagedOK = err == nil
 	return err
 }
 
 // produce produces a record that comes from a partition of the source.
-func (w *worker) produce(ctx context.Context, r *kgo.Record, partition int32, d *decisions) {
+func (w *worker) produce(ctx context.Context, r *kgo.Record, partition int32, d *decisions) error {
 	r.Topic, r.Partition = w.opts.To, partition
-	w.session.Produce(ctx, r)
 	d.produced++
+	return w.session.Produce(ctx, r)
 }
 
 // partitioner leaves the partition of a record as it is set, or takes Kafka's own
@@ -643,24 +654,6 @@ func (w *worker) transformGuard(b *share.Batch) txn.Guard {
 	return g
 }
 
-func leaders(b *share.Batch) map[share.TopicPartition]int32 {
-	out := make(map[share.TopicPartition]int32, len(b.Partitions))
-	for _, p := range b.Partitions {
-		out[p.TopicPartition] = p.Leader
-	}
-	return out
-}
-
-func gaps(b *share.Batch) *share.Acknowledgements {
-	a := new(share.Acknowledgements)
-	for _, p := range b.Partitions {
-		for _, g := range p.Gaps {
-			a.AddRange(p.TopicPartition, g, wire.Gap)
-		}
-	}
-	return a
-}
-
 // committed counts a batch and acknowledges what is not part of transactions:
 // gaps and released records, or, for AtLeastOnce, everything.
 func (w *worker) committed(b *share.Batch, d *decisions) {
@@ -700,16 +693,24 @@ func (w *worker) acknowledge(b *share.Batch, acks *share.Acknowledgements) bool 
 	return true
 }
 
+// isUnknown reports whether nobody knows whether a batch was committed, and notes
+// it.
+func (w *worker) isUnknown(err error) bool {
+	unknown, ok := errors.AsType[*txn.OutcomeUnknownError](err)
+	if ok {
+		w.opts.Counts.Unknown.Add(1)
+		w.unknown.CompareAndSwap(nil, unknown)
+	}
+	return ok
+}
+
 // abort ends the open transaction without effect. It returns an error when the
 // worker cannot go on.
-func (w *worker) abort(d *decisions) error {
+func (w *worker) abort() error {
 	ctx, cancel := w.cleanUp()
 	defer cancel()
 	err := w.session.Abort(ctx)
-	if d.begun {
-		w.opts.Counts.Aborted.Add(1)
-	}
-	if err != nil && txn.IsFatal(err) {
+	if err != nil && (txn.IsFatal(err) || txn.Classify(err) == txn.ClassOutcomeUnknown) {
 		return err
 	}
 	if err != nil {

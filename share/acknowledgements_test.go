@@ -2,8 +2,10 @@ package share
 
 import (
 	"errors"
+	"maps"
 	"math/rand/v2"
 	"reflect"
+	"slices"
 	"testing"
 
 	"github.com/kshare/kshare/wire"
@@ -30,14 +32,18 @@ func TestBatches(t *testing.T) {
 	}{
 		"nothing":                              {nil, nil, false},
 		"offsets in a row become one batch":    {[]add{{3, 3, wire.Accept}, {4, 4, wire.Accept}, {5, 5, wire.Accept}}, []wire.AcknowledgementBatch{batch(3, 5, wire.Accept)}, false},
-		"a type of its own splits":             {[]add{{3, 4, wire.Accept}, {5, 5, wire.Reject}, {6, 9, wire.Accept}}, []wire.AcknowledgementBatch{batch(3, 4, wire.Accept), batch(5, 5, wire.Reject), batch(6, 9, wire.Accept)}, false},
+		"types that change often are listed":   {[]add{{3, 4, wire.Accept}, {5, 5, wire.Reject}, {6, 7, wire.Accept}}, []wire.AcknowledgementBatch{{FirstOffset: 3, LastOffset: 7, AcknowledgeTypes: []int8{1, 1, 3, 1, 1}}}, false},
+		"a long range keeps one type":          {[]add{{3, 99, wire.Accept}, {100, 100, wire.Reject}, {101, 199, wire.Accept}}, []wire.AcknowledgementBatch{batch(3, 99, wire.Accept), batch(100, 100, wire.Reject), batch(101, 199, wire.Accept)}, false},
+		"a run that becomes long is split off": {[]add{{1, 1, wire.Reject}, {2, 15, wire.Accept}, {16, 40, wire.Accept}}, []wire.AcknowledgementBatch{{FirstOffset: 1, LastOffset: 1, AcknowledgeTypes: []int8{3}}, batch(2, 40, wire.Accept)}, false},
 		"a hole splits":                        {[]add{{1, 1, wire.Accept}, {3, 3, wire.Accept}}, []wire.AcknowledgementBatch{batch(1, 1, wire.Accept), batch(3, 3, wire.Accept)}, false},
-		"any order":                            {[]add{{7, 9, wire.Accept}, {1, 2, wire.Reject}, {3, 6, wire.Accept}}, []wire.AcknowledgementBatch{batch(1, 2, wire.Reject), batch(3, 9, wire.Accept)}, false},
+		"any order":                            {[]add{{70, 90, wire.Accept}, {1, 2, wire.Reject}, {13, 69, wire.Accept}}, []wire.AcknowledgementBatch{batch(1, 2, wire.Reject), batch(13, 90, wire.Accept)}, false},
 		"the same said twice counts once":      {[]add{{1, 5, wire.Accept}, {3, 7, wire.Accept}}, []wire.AcknowledgementBatch{batch(1, 7, wire.Accept)}, false},
 		"a range inside another":               {[]add{{1, 9, wire.Accept}, {3, 4, wire.Accept}}, []wire.AcknowledgementBatch{batch(1, 9, wire.Accept)}, false},
 		"two types for one offset is an error": {[]add{{1, 5, wire.Accept}, {5, 6, wire.Reject}}, nil, true},
 		"a type inside another is an error":    {[]add{{1, 9, wire.Accept}, {3, 4, wire.Reject}}, nil, true},
 		"a range that ends before it begins":   {[]add{{5, 4, wire.Accept}}, nil, true},
+		"an empty range hides behind no other": {[]add{{5, 4, wire.Accept}, {5, 6, wire.Accept}}, nil, true},
+		"everything there is":                  {[]add{{0, 1<<63 - 1, wire.Reject}}, []wire.AcknowledgementBatch{batch(0, 1<<63-1, wire.Reject)}, false},
 		"a negative offset":                    {[]add{{-1, 4, wire.Accept}}, nil, true},
 		"the last offset there is":             {[]add{{1<<63 - 1, 1<<63 - 1, wire.Accept}}, []wire.AcknowledgementBatch{batch(1<<63-1, 1<<63-1, wire.Accept)}, false},
 	}
@@ -56,50 +62,123 @@ func TestBatches(t *testing.T) {
 	}
 }
 
+// typesOf returns the type of each offset in batches. It fails when they are
+// not in order, or say something twice.
+func typesOf(t *testing.T, batches []wire.AcknowledgementBatch) map[int64]wire.AcknowledgeType {
+	t.Helper()
+	got := make(map[int64]wire.AcknowledgeType)
+	end := int64(-1)
+	for i, b := range batches {
+		n := b.LastOffset - b.FirstOffset + 1
+		if b.FirstOffset <= end || n < 1 || len(b.AcknowledgeTypes) != 1 && int64(len(b.AcknowledgeTypes)) != n {
+			t.Fatalf("batch %d of %v is out of order, or has %d types", i, batches, len(b.AcknowledgeTypes))
+		}
+		end = b.LastOffset
+		for o := b.FirstOffset; o <= b.LastOffset; o++ {
+			typ := b.AcknowledgeTypes[0]
+			if len(b.AcknowledgeTypes) > 1 {
+				typ = b.AcknowledgeTypes[o-b.FirstOffset]
+			}
+			got[o] = wire.AcknowledgeType(typ)
+		}
+	}
+	return got
+}
+
 // Whatever order records are added in, each is in exactly one batch, with its
-// type, and no two neighbouring batches could have been one.
+// type.
 func TestBatchesCoverEachOffsetOnce(t *testing.T) {
 	rnd := rand.New(rand.NewPCG(1, 2))
-	for range 500 {
+	for i := range 1000 {
 		want := make(map[int64]wire.AcknowledgeType)
-		for range rnd.IntN(60) {
-			want[rnd.Int64N(80)] = []wire.AcknowledgeType{wire.Accept, wire.Reject}[rnd.IntN(2)]
+		run, typ := 0, wire.Accept
+		for o := range int64(rnd.IntN(300)) {
+			if run--; run < 0 {
+				run = rnd.IntN(1 + i%80)
+				typ = []wire.AcknowledgeType{wire.Accept, wire.Reject, wire.Gap}[rnd.IntN(3)]
+			}
+			if rnd.IntN(20) > 0 {
+				want[o] = typ
+			}
 		}
 		var a Acknowledgements
-		for o, typ := range want { // in random order
-			a.Add(orders0, o, typ)
-			if rnd.IntN(3) == 0 {
-				a.Add(orders0, o, typ)
+		offsets := slices.Sorted(maps.Keys(want))
+		if i%3 == 0 {
+			rnd.Shuffle(len(offsets), func(i, j int) { offsets[i], offsets[j] = offsets[j], offsets[i] })
+		}
+		for len(offsets) > 0 {
+			// Runs of offsets together, and some of them twice.
+			n := 1
+			types := []wire.AcknowledgeType{want[offsets[0]]}
+			for n < len(offsets) && offsets[n] == offsets[n-1]+1 && rnd.IntN(10) > 0 {
+				types = append(types, want[offsets[n]])
+				n++
+			}
+			if i%2 == 0 {
+				a.AddTypes(orders0, offsets[0], types)
+			} else {
+				for j, typ := range types {
+					a.Add(orders0, offsets[j], typ)
+				}
+			}
+			if rnd.IntN(30) > 0 {
+				offsets = offsets[n:]
 			}
 		}
 		batches, err := a.Batches(orders0)
 		if err != nil {
 			t.Fatalf("Batches of %v: %v", want, err)
 		}
-		got := make(map[int64]wire.AcknowledgeType)
-		for i, b := range batches {
-			typ := wire.AcknowledgeType(b.AcknowledgeTypes[0])
-			for o := b.FirstOffset; o <= b.LastOffset; o++ {
-				if _, twice := got[o]; twice {
-					t.Fatalf("offset %d is in two of %v", o, batches)
+		if got := typesOf(t, batches); !maps.Equal(got, want) {
+			t.Fatalf("Batches = %v say %v, want %v", batches, got, want)
+		}
+		for _, typ := range []wire.AcknowledgeType{wire.Accept, wire.Reject, wire.Gap, wire.Release} {
+			n := int64(0)
+			for _, w := range want {
+				if w == typ {
+					n++
 				}
-				got[o] = typ
 			}
-			if i > 0 && batches[i-1].LastOffset+1 == b.FirstOffset && batches[i-1].AcknowledgeTypes[0] == b.AcknowledgeTypes[0] {
-				t.Fatalf("batches %d and %d of %v could be one", i-1, i, batches)
-			}
-		}
-		if !reflect.DeepEqual(got, want) && len(want) > 0 {
-			t.Fatalf("Batches say %v, want %v", got, want)
-		}
-		accepted := int64(0)
-		for _, typ := range want {
-			if typ == wire.Accept {
-				accepted++
+			if got := a.Count(typ); got != n {
+				t.Fatalf("Count(%s) of %v = %d, want %d", typ, want, got, n)
 			}
 		}
-		if n := a.Count(wire.Accept); n != accepted {
-			t.Fatalf("Count(Accept) of %v = %d, want %d", want, n, accepted)
+	}
+}
+
+// Batches that were returned stay as they are when more is added.
+func TestBatchesDoNotChange(t *testing.T) {
+	var a Acknowledgements
+	a.AddTypes(orders0, 0, []wire.AcknowledgeType{wire.Accept, wire.Reject, wire.Accept})
+	before, err := a.Batches(orders0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for o := range int64(100) {
+		a.Add(orders0, 3+o, wire.Reject)
+	}
+	if want := []wire.AcknowledgementBatch{{FirstOffset: 0, LastOffset: 2, AcknowledgeTypes: []int8{1, 3, 1}}}; !reflect.DeepEqual(before, want) {
+		t.Errorf("after more was added the batches are %v, want %v", before, want)
+	}
+}
+
+// However types alternate, a request is not larger than a byte for each offset
+// and one batch header would make it.
+func TestBatchesAreSmall(t *testing.T) {
+	for _, run := range []int{1, 2, 10, minRun - 1, minRun, minRun + 1, 1000} {
+		const n = 10_000
+		var a Acknowledgements
+		for o := range n {
+			a.Add(orders0, int64(o), []wire.AcknowledgeType{wire.Accept, wire.Reject}[o/run%2])
+		}
+		batches, err := a.Batches(orders0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		size := len(wire.AppendAcknowledgementBatches(nil, batches, wire.AcknowledgeTypesArray))
+		separate := (n + run - 1) / run * 19
+		if limit := min(n, separate) + 40; size > limit {
+			t.Errorf("runs of %d: %d bytes in %d batches, want at most %d", run, size, len(batches), limit)
 		}
 	}
 }
@@ -146,12 +225,17 @@ func FuzzBatches(f *testing.F) {
 		if (err != nil) != conflict {
 			t.Fatalf("Batches = %v, %v; two types for one offset: %v", batches, err, conflict)
 		}
-		covered := 0
-		for _, b := range batches {
-			covered += int(b.LastOffset - b.FirstOffset + 1)
+		if err != nil {
+			return
 		}
-		if err == nil && covered != len(said) {
-			t.Fatalf("Batches cover %d offsets, %d were added", covered, len(said))
+		got := typesOf(t, batches)
+		if len(got) != len(said) {
+			t.Fatalf("Batches cover %d offsets, %d were added", len(got), len(said))
+		}
+		for o, typ := range got {
+			if !said[o][typ] {
+				t.Fatalf("Batches say %s of offset %d, %v was added", typ, o, said[o])
+			}
 		}
 	})
 }

@@ -126,6 +126,28 @@ func (b *Batch) All(t wire.AcknowledgeType) *Acknowledgements {
 	return a
 }
 
+// GapAcknowledgements returns acknowledgements that say [wire.Gap] of every
+// acquired offset that has no record. They can be staged in a transaction where
+// the dialect allows that type, and are else to be acknowledged plainly.
+func (b *Batch) GapAcknowledgements() *Acknowledgements {
+	a := new(Acknowledgements)
+	for _, p := range b.Partitions {
+		for _, g := range p.Gaps {
+			a.AddRange(p.TopicPartition, g, wire.Gap)
+		}
+	}
+	return a
+}
+
+// Leaders maps each partition of the batch to the broker that handed it out.
+func (b *Batch) Leaders() map[TopicPartition]int32 {
+	out := make(map[TopicPartition]int32, len(b.Partitions))
+	for _, p := range b.Partitions {
+		out[p.TopicPartition] = p.Leader
+	}
+	return out
+}
+
 // decodePartition turns one partition of a ShareFetch response into a batch. A
 // record that cannot be decoded is an error: its offsets are acquired, and the
 // caller has to release them.

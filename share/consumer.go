@@ -49,8 +49,18 @@ type Config struct {
 	// The consumer recovers by itself; but another process that uses the same
 	// member ID looks like that, too. nil drops it.
 	Lost func(err error)
+	// Metrics is told what Kafka's own client counts; nil counts nothing.
+	Metrics Metrics
 	// Now is the clock; nil is time.Now.
 	Now func() time.Time
+}
+
+// Metrics is told what the client metrics of KIP-1289 count of a share consumer.
+// Its methods must not block, and are called from several goroutines at once.
+type Metrics interface {
+	// GroupMetadataFetched is called with each [Consumer.GroupMetadata]
+	// (share-group-metadata-fetch-rate).
+	GroupMetadataFetched()
 }
 
 const (
@@ -65,7 +75,7 @@ const (
 )
 
 // GroupMetadata identifies a member at one moment: what a transaction needs to
-// know of it (KIP-1289, ShareGroupMetadata). It is comparable.
+// know of it (KIP-1289, ShareGroupMetadata). It is comparable and never changes.
 type GroupMetadata struct {
 	GroupID     string
 	MemberID    string
@@ -107,9 +117,20 @@ type Consumer struct {
 // *cluster.Error, *cluster.AuthError, *cluster.DialError or
 // *cluster.UnsupportedError.
 func NewConsumer(ctx context.Context, cl *cluster.Client, cfg Config) (*Consumer, error) {
+	c, interval, err := newMember(ctx, cl, cfg)
+	if err != nil {
+		return nil, err
+	}
+	c.wg.Go(func() { c.heartbeatLoop(interval) })
+	c.wg.Go(c.leaderLoop)
+	return c, nil
+}
+
+// newMember joins, and returns the interval to heartbeat at.
+func newMember(ctx context.Context, cl *cluster.Client, cfg Config) (*Consumer, time.Duration, error) {
 	named := cfg.MemberID != ""
 	if err := cfg.setDefaults(); err != nil {
-		return nil, err
+		return nil, 0, err
 	}
 	c := &Consumer{
 		cl: cl, cfg: cfg, named: named, dec: kgo.DefaultDecompressor(),
@@ -126,11 +147,9 @@ func NewConsumer(ctx context.Context, cl *cluster.Client, cfg Config) (*Consumer
 	if err != nil {
 		c.cancel(err)
 		c.cancelRequests()
-		return nil, err
+		return nil, 0, err
 	}
-	c.wg.Go(func() { c.heartbeatLoop(interval) })
-	c.wg.Go(c.leaderLoop)
-	return c, nil
+	return c, interval, nil
 }
 
 func (cfg *Config) setDefaults() error {
@@ -201,9 +220,24 @@ func (c *Consumer) notify() {
 	c.changed = make(chan struct{})
 }
 
-// GroupMetadata returns the identity of the member now. After a rebalance the
-// member epoch differs, and a broker refuses to stage under the old one.
+// GroupMetadata returns the identity of the member now, for
+// SendShareAcknowledgements of package txn (KIP-1289,
+// ShareConsumer.shareGroupMetadata). Group ID, member ID and member epoch are of
+// one moment. It never blocks, and may be called beside Poll and Acknowledge.
+//
+// When the member epoch rises between this and the stage, the broker refuses to
+// stage with STALE_MEMBER_EPOCH: abort the transaction and process the records
+// again. A MemberEpoch of 0 says that the coordinator does not know the member
+// any more; it is joining again.
 func (c *Consumer) GroupMetadata() GroupMetadata {
+	if c.cfg.Metrics != nil {
+		c.cfg.Metrics.GroupMetadataFetched()
+	}
+	return c.identity()
+}
+
+// identity is GroupMetadata for our own use.
+func (c *Consumer) identity() GroupMetadata {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return GroupMetadata{GroupID: c.cfg.GroupID, MemberID: c.cfg.MemberID, MemberEpoch: c.memberEpoch}

@@ -14,4 +14,7 @@
 //	}
 //	defer c.Close(context.WithoutCancel(ctx))
 //	batch, err := c.Poll(ctx, 500)
+//
+// [AcquireRanges] acquires given offsets by hand, for those who have decided about
+// them already.
 package share

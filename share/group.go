@@ -238,7 +238,7 @@ func (c *Consumer) waitToBeat(wait time.Duration) (done chan<- struct{}, ok bool
 // beatOnce sends one heartbeat, and joins again if the coordinator does not know
 // the member as we do. It returns the interval to the next one.
 func (c *Consumer) beatOnce() (time.Duration, error) {
-	resp, err := c.heartbeat(c.ctx, c.GroupMetadata().MemberEpoch)
+	resp, err := c.heartbeat(c.ctx, c.identity().MemberEpoch)
 	if isLost(err) {
 		go c.cfg.Lost(err)
 		c.dropAssignment()
@@ -260,7 +260,7 @@ func (c *Consumer) dropAssignment() {
 }
 
 func (c *Consumer) leave(ctx context.Context) error {
-	if c.GroupMetadata().MemberEpoch == joinEpoch {
+	if c.identity().MemberEpoch == joinEpoch {
 		return nil
 	}
 	_, err := c.heartbeat(ctx, leaveEpoch)
@@ -337,13 +337,18 @@ func (c *Consumer) lookUpLeaders() error {
 	c.leaders = leaders
 	for _, node := range leaders {
 		if c.sessions[node] == nil && !c.closed {
-			s := &session{c: c, node: node, have: make(map[TopicPartition]bool), turn: make(chan struct{}, 1), left: c.named}
+			s := c.newSession(node)
 			c.sessions[node] = s
 			c.wg.Go(s.fetchLoop)
 		}
 	}
 	c.notify()
 	return err
+}
+
+// newSession returns a session with a leader that is not open yet.
+func (c *Consumer) newSession(node int32) *session {
+	return &session{c: c, node: node, have: make(map[TopicPartition]bool), turn: make(chan struct{}, 1), left: c.named}
 }
 
 // lookAgain asks the leader loop for another look. Called without mu.

@@ -417,7 +417,7 @@ func (c *Consumer) eachLeader(ctx context.Context, b *Batch, acks *Acknowledgeme
 	byNode := make(map[int32]*Acknowledgements)
 	for _, p := range b.Partitions {
 		part := acks.parts[p.TopicPartition]
-		if part == nil {
+		if part == nil || len(part.spans) == 0 {
 			continue
 		}
 		a := byNode[p.Leader]
@@ -426,8 +426,9 @@ func (c *Consumer) eachLeader(ctx context.Context, b *Batch, acks *Acknowledgeme
 			byNode[p.Leader] = a
 		}
 		if a.parts[p.TopicPartition] == nil { // one partition may come in several parts
-			for _, r := range part.ranges {
-				a.AddRange(p.TopicPartition, r.Range, r.typ)
+			to := a.Partition(p.TopicPartition)
+			for i := range part.spans {
+				part.spans[i].each(to.AddRange)
 			}
 		}
 	}

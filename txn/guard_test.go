@@ -40,29 +40,53 @@ func TestGuard(t *testing.T) {
 
 func TestJudge(t *testing.T) {
 	const pid, epoch = 7, 3
+	of := func(state string, id int64, e int16) description {
+		return description{state: state, producerID: id, producerEpoch: e}
+	}
 	tests := map[string]struct {
-		d    description
-		want Outcome
+		d      description
+		raises bool // transaction.version 2
+		want   Outcome
 	}{
-		"committed, the epoch raised":                     {description{"CompleteCommit", pid, epoch + 1}, OutcomeCommitted},
-		"committed without raising the epoch":             {description{"CompleteCommit", pid, epoch}, OutcomeCommitted},
-		"aborted by its coordinator":                      {description{"CompleteAbort", pid, epoch + 1}, OutcomeAborted},
-		"still open":                                      {description{"Ongoing", pid, epoch}, OutcomeOpen},
-		"the next transaction of the same producer":       {description{"Ongoing", pid, epoch + 1}, OutcomeUnknown},
-		"markers of a commit under way":                   {description{"PrepareCommit", pid, epoch}, OutcomeEnding},
-		"markers of an abort under way":                   {description{"PrepareAbort", pid, epoch + 1}, OutcomeEnding},
-		"another producer came and committed":             {description{"CompleteCommit", pid, epoch + 2}, OutcomeUnknown},
-		"another producer ID":                             {description{"CompleteCommit", pid + 1, epoch}, OutcomeUnknown},
-		"initialised again since":                         {description{"Empty", pid, epoch + 1}, OutcomeUnknown},
-		"an epoch before ours cannot be of this one":      {description{"CompleteCommit", pid, epoch - 1}, OutcomeUnknown},
-		"a state that this version of Kafka may not have": {description{"Whatever", pid, epoch}, OutcomeUnknown},
+		"committed":                                {of("CompleteCommit", pid, epoch+1), true, OutcomeCommitted},
+		"committed without raising the epoch":      {of("CompleteCommit", pid, epoch), false, OutcomeCommitted},
+		"the commit before, and nothing since":     {of("CompleteCommit", pid, epoch), true, OutcomeOpen},
+		"the abort before, and nothing since":      {of("CompleteAbort", pid, epoch), true, OutcomeOpen},
+		"the commit before is not through":         {of("PrepareCommit", pid, epoch), true, OutcomeOpen},
+		"initialised, and nothing since":           {of("Empty", pid, epoch), true, OutcomeOpen},
+		"aborted by its coordinator":               {of("CompleteAbort", pid, epoch+1), true, OutcomeAborted},
+		"aborted by its coordinator, which raises": {of("CompleteAbort", pid, epoch+1), false, OutcomeAborted},
+		"still open": {of("Ongoing", pid, epoch), true, OutcomeOpen},
+		"the next transaction of the same producer":       {of("Ongoing", pid, epoch+1), true, OutcomeUnknown},
+		"markers of a commit under way":                   {of("PrepareCommit", pid, epoch+1), true, OutcomeEnding},
+		"markers of a commit under way, the old way":      {of("PrepareCommit", pid, epoch), false, OutcomeEnding},
+		"markers of an abort under way":                   {of("PrepareAbort", pid, epoch+1), true, OutcomeEnding},
+		"another producer came and committed":             {of("CompleteCommit", pid, epoch+2), true, OutcomeUnknown},
+		"another producer ID":                             {of("CompleteCommit", pid+1, epoch), true, OutcomeUnknown},
+		"initialised again since":                         {of("Empty", pid, epoch+1), true, OutcomeUnknown},
+		"an epoch before ours cannot be of this one":      {of("CompleteCommit", pid, epoch-1), true, OutcomeUnknown},
+		"a state that this version of Kafka may not have": {of("Whatever", pid, epoch), true, OutcomeUnknown},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
-			if got := judge(pid, epoch, tt.d); got != tt.want {
-				t.Errorf("judge(%d, %d, %v) = %d, want %d", pid, epoch, tt.d, got, tt.want)
+			if got := judge(pid, epoch, tt.raises, tt.d); got != tt.want {
+				t.Errorf("judge(%d, %d, %v, %v) = %s, want %s", pid, epoch, tt.raises, tt.d, got, tt.want)
 			}
 		})
+	}
+}
+
+// The decision is durable before the first marker is written.
+func TestDecided(t *testing.T) {
+	for state, want := range map[string]Outcome{
+		"PrepareCommit": OutcomeCommitted, "PrepareAbort": OutcomeAborted, "PrepareEpochFence": OutcomeAborted,
+	} {
+		if got := decided(description{state: state}, OutcomeEnding); got != want {
+			t.Errorf("decided(%s) = %s, want %s", state, got, want)
+		}
+		if got := decided(description{state: state}, OutcomeUnknown); got != OutcomeUnknown {
+			t.Errorf("decided(%s of another transaction) = %s", state, got)
+		}
 	}
 }
 
@@ -102,17 +126,17 @@ func TestFencedOrLate(t *testing.T) {
 		d       description
 		late    bool
 	}{
-		"timed out":                        {61 * time.Second, description{"CompleteAbort", pid, epoch + 1}, true},
-		"timed out, and initialised since": {61 * time.Second, description{"Empty", pid, epoch + 1}, true},
-		"fenced in good time":              {5 * time.Second, description{"Empty", pid, epoch + 1}, false},
-		"another producer is at work":      {61 * time.Second, description{"Ongoing", pid, epoch + 1}, false},
-		"fenced twice":                     {61 * time.Second, description{"Empty", pid, epoch + 2}, false},
+		"timed out":                        {61 * time.Second, description{state: "CompleteAbort", producerID: pid, producerEpoch: epoch + 1}, true},
+		"timed out, and initialised since": {61 * time.Second, description{state: "Empty", producerID: pid, producerEpoch: epoch + 1}, true},
+		"fenced in good time":              {5 * time.Second, description{state: "Empty", producerID: pid, producerEpoch: epoch + 1}, false},
+		"another producer is at work":      {61 * time.Second, description{state: "Ongoing", producerID: pid, producerEpoch: epoch + 1}, false},
+		"fenced twice":                     {61 * time.Second, description{state: "Empty", producerID: pid, producerEpoch: epoch + 2}, false},
 		"nothing is known":                 {61 * time.Second, description{producerID: -1}, false},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
-			s := &Session{cfg: Config{TransactionalID: "id", Timeout: time.Minute, Now: func() time.Time { return t0.Add(tt.elapsed) }}, began: t0, producerID: pid, epoch: epoch}
-			err := s.fencedOrLate(tt.d, kerr.ProducerFenced)
+			p := &identity{transactionalID: "id", timeout: time.Minute, now: func() time.Time { return t0.Add(tt.elapsed) }, began: t0, producerID: pid, epoch: epoch}
+			err := p.fencedOrLate(tt.d, kerr.ProducerFenced)
 			_, late := errors.AsType[*AbortedError](err)
 			_, fenced := errors.AsType[*FencedError](err)
 			if late != tt.late || fenced == tt.late {

@@ -26,6 +26,8 @@ type Config struct {
 	// ProduceOnly makes a session that cannot stage acknowledgements, which works
 	// on every Kafka with transactions.
 	ProduceOnly bool
+	// Metrics is told what Kafka's own client counts; nil counts nothing.
+	Metrics Metrics
 	// ProducerOpts are further options for kgo's producer.
 	ProducerOpts []kgo.Opt
 	// Now is the clock; nil is time.Now.
@@ -36,39 +38,69 @@ type Config struct {
 // that of Kafka's own clients.
 const DefaultTimeout = 60 * time.Second
 
+// phase is where a session is between two transactions. It says what may be
+// called.
+type phase int32
+
+const (
+	phaseIdle     phase = iota // Begin
+	phaseOpen                  // all but Begin
+	phasePrepared              // Commit and Abort
+	phaseUnknown               // Commit and Abort: the last commit was not confirmed
+	phaseClosed                // nothing
+)
+
+// why says why something may not be called.
+func (p phase) why() string {
+	switch p {
+	case phaseIdle:
+		return "no transaction is open"
+	case phaseOpen:
+		return "a transaction is open"
+	case phasePrepared:
+		return "the transaction is prepared"
+	case phaseUnknown:
+		return "the outcome of the last commit is unknown"
+	case phaseClosed:
+		return "the session is closed"
+	}
+	return fmt.Sprintf("phase(%d)", int32(p))
+}
+
 // Session runs one transaction after the other under one transactional ID. Its
 // methods are to be called by one goroutine at a time, except Produce and
 // SendShareAcknowledgements, which may run at once with each other between
-// Begin and Commit or Abort, and CheckOwner.
+// Begin and Commit, Prepare or Abort, and CheckOwner. What is called in another
+// order than
+//
+//	Begin, any of Produce and SendShareAcknowledgements, [Prepare], Commit or Abort
+//
+// returns a *StateError, and nothing is sent.
 type Session struct {
-	cl      *cluster.Client
-	cfg     Config
-	dialect wire.Dialect
+	identity // the epoch may change while gate is held only
+	cfg      Config
 
-	// gate is held while the epoch may change: by Begin, Commit and Abort.
+	// gate is held while the epoch may change: by Begin, Commit, Prepare and Abort.
 	gate     sync.Mutex
+	phase    atomic.Int32
 	producer *kgo.Client
-	renew    bool                   // kgo's idea of the epoch is not the coordinator's any more
+	stale    atomic.Bool            // kgo's idea of the epoch is not the coordinator's any more
 	reached  sync.Map               // a partition that took records, by topic; of this producer
 	last     atomic.Pointer[string] // the topic that was last put into reached
 
 	// Of the transaction that is open; reset by Begin.
-	open       bool
-	began      time.Time
-	producerID int64 // -1 before the first
-	epoch      int16
+	staging    staging
 	produced   atomic.Int64 // records handed to the producer
 	failed     atomic.Int64
 	produceErr atomic.Pointer[error] // the first
-	mu         sync.Mutex
-	registered bool  // a stage was sent: the coordinator may know the transaction
-	staged     int64 // offsets that brokers confirmed as staged
-	doubt      error // why the transaction must not be committed
+	committing bool                  // a commit was sent
+	unknown    *OutcomeUnknownError  // of phaseUnknown
 }
 
 // NewSession checks that the cluster can stage acknowledgements, unless the
 // session only produces, and initialises the producer, which aborts what an
-// earlier session with the same transactional ID left open. It may return *cluster.UnsupportedError, *cluster.AuthError,
+// earlier session with the same transactional ID left open, prepared or not. It
+// may return *cluster.UnsupportedError, *cluster.AuthError,
 // *TimeoutRejectedError, *cluster.DialError or *cluster.Error.
 func NewSession(ctx context.Context, cl *cluster.Client, cfg Config) (*Session, error) {
 	if cfg.TransactionalID == "" {
@@ -80,7 +112,10 @@ func NewSession(ctx context.Context, cl *cluster.Client, cfg Config) (*Session, 
 	if cfg.Now == nil {
 		cfg.Now = time.Now
 	}
-	s := &Session{cl: cl, cfg: cfg, producerID: -1}
+	s := &Session{cfg: cfg, identity: identity{
+		cl: cl, transactionalID: cfg.TransactionalID, timeout: cfg.Timeout, now: cfg.Now, metrics: cfg.Metrics,
+		producerID: -1, node: -1,
+	}}
 	if !cfg.ProduceOnly {
 		var err error
 		if s.dialect, err = cl.RequireTxnShareAcknowledge(ctx); err != nil {
@@ -108,10 +143,32 @@ const initTries = 8
 func (s *Session) Dialect() wire.Dialect { return s.dialect }
 
 // TransactionalID is the ID from the configuration.
-func (s *Session) TransactionalID() string { return s.cfg.TransactionalID }
+func (s *Session) TransactionalID() string { return s.transactionalID }
 
 // ProducerID returns the producer ID and epoch of the open or last transaction.
 func (s *Session) ProducerID() (id int64, epoch int16) { return s.producerID, s.epoch }
+
+func (s *Session) in() phase { return phase(s.phase.Load()) }
+
+func (s *Session) enter(p phase) { s.phase.Store(int32(p)) }
+
+func (s *Session) mustBeOpen(op string) error {
+	if p := s.in(); p != phaseOpen {
+		return &StateError{op, p.why()}
+	}
+	return nil
+}
+
+// sawEndTxn is a hook of kgo's producer: it sends an EndTxn again when it got no
+// answer, and tells only of the last one.
+type sawEndTxn struct{ s *Session }
+
+// OnBrokerE2E notes an EndTxn without an answer.
+func (h sawEndTxn) OnBrokerE2E(_ kgo.BrokerMetadata, key int16, e2e kgo.BrokerE2E) {
+	if key == int16(kmsg.EndTxn) && (e2e.WriteErr != nil && e2e.BytesWritten > 0 || e2e.ReadErr != nil) {
+		h.s.unanswered.Store(true)
+	}
+}
 
 // renewProducer replaces kgo's producer by a new one, whose InitProducerId
 // aborts a transaction that is still open and raises the epoch. It is how the
@@ -122,7 +179,7 @@ func (s *Session) ProducerID() (id int64, epoch int16) { return s.producerID, s.
 // any but the first one the session makes sure that it still has it itself.
 func (s *Session) renewProducer(ctx context.Context) error {
 	if s.producerID >= 0 {
-		if err := s.checkOwner(ctx); err != nil {
+		if _, err := s.checkOwner(ctx); err != nil {
 			return err
 		}
 	}
@@ -131,8 +188,9 @@ func (s *Session) renewProducer(ctx context.Context) error {
 		s.producer = nil
 	}
 	opts := append([]kgo.Opt{
-		kgo.TransactionalID(s.cfg.TransactionalID),
-		kgo.TransactionTimeout(s.cfg.Timeout),
+		kgo.TransactionalID(s.transactionalID),
+		kgo.TransactionTimeout(s.timeout),
+		kgo.WithHooks(sawEndTxn{s}),
 	}, s.cfg.ProducerOpts...)
 	p, err := s.cl.NewKgo(opts...)
 	if err != nil {
@@ -143,7 +201,8 @@ func (s *Session) renewProducer(ctx context.Context) error {
 		p.Close()
 		return s.initError(err)
 	}
-	s.producer, s.producerID, s.epoch, s.renew = p, id, epoch, false
+	s.producer, s.producerID, s.epoch = p, id, epoch
+	s.stale.Store(false)
 	s.reached.Clear()
 	s.last.Store(nil)
 	return nil
@@ -151,7 +210,7 @@ func (s *Session) renewProducer(ctx context.Context) error {
 
 // follow takes over the epoch that the end of a transaction has left kgo with.
 func (s *Session) follow(ctx context.Context) {
-	if s.renew {
+	if s.stale.Load() {
 		return // kgo does not know it, and endTxn has noted it
 	}
 	if id, epoch, err := s.producer.ProducerID(ctx); err == nil {
@@ -166,77 +225,59 @@ func (s *Session) follow(ctx context.Context) {
 func (s *Session) CheckOwner(ctx context.Context) error {
 	s.gate.Lock()
 	defer s.gate.Unlock()
-	return s.checkOwner(ctx)
-}
-
-// checkOwner returns a *FencedError when the coordinator knows a later producer
-// under the transactional ID than this session.
-func (s *Session) checkOwner(ctx context.Context) error {
-	d, err := describe(ctx, s.cl, s.cfg.TransactionalID)
-	switch {
-	case errors.Is(err, kerr.TransactionalIDNotFound): // it expired
-		return nil
-	case err != nil:
-		return cluster.Classify(err)
-	case d.producerID == s.producerID && d.producerEpoch <= s.epoch:
-		return nil
-	}
-	err = s.fencedOrLate(d, kerr.ProducerFenced)
-	if _, late := errors.AsType[*AbortedError](err); late {
-		return nil // it was our own transaction that timed out
-	}
+	_, err := s.checkOwner(ctx)
 	return err
 }
 
-func (s *Session) initError(err error) error {
-	if errors.Is(err, kerr.InvalidTransactionTimeout) {
-		return &TimeoutRejectedError{TransactionalID: s.cfg.TransactionalID, Err: err}
-	}
-	return cluster.Classify(&cluster.Error{
-		Op: fmt.Sprintf("initialise producer %q", s.cfg.TransactionalID), Broker: -1, Err: err,
-	})
-}
-
 // Begin starts a transaction. Nothing is sent, except to get a new epoch after
-// a transaction whose end left the old one unusable. It may return what
-// NewSession returns.
+// a transaction whose end left the old one unusable. It may return *StateError
+// and what NewSession returns.
 func (s *Session) Begin(ctx context.Context) error {
 	s.gate.Lock()
 	defer s.gate.Unlock()
-	if s.open {
-		return errors.New("begin transaction: one is open")
+	if p := s.in(); p != phaseIdle {
+		return &StateError{"begin transaction", p.why()}
 	}
-	if s.producer == nil || s.renew {
+	if s.producer == nil || s.stale.Load() {
 		if err := s.renewProducer(ctx); err != nil {
 			return err
 		}
 	}
 	if err := s.producer.BeginTransaction(); err != nil {
-		s.renew = true
+		s.stale.Store(true)
 		return s.classify(ctx, "begin transaction of", err)
 	}
 	id, epoch, err := s.producer.ProducerID(ctx)
 	if err != nil {
-		s.renew = true
+		s.stale.Store(true)
 		return s.classify(ctx, "begin transaction of", err)
 	}
-	s.producerID, s.epoch, s.began, s.open = id, epoch, s.cfg.Now(), true
+	s.producerID, s.epoch, s.began = id, epoch, s.now()
 	s.produced.Store(0)
 	s.failed.Store(0)
 	s.produceErr.Store(nil)
-	s.registered, s.staged, s.doubt = false, 0, nil
+	s.staging.reset()
+	s.unanswered.Store(false)
+	s.committing, s.unknown = false, nil
+	s.enter(phaseOpen)
 	return nil
 }
 
 // Deadline is when the coordinator may abort the open transaction.
-func (s *Session) Deadline() time.Time { return s.began.Add(s.cfg.Timeout) }
+func (s *Session) Deadline() time.Time { return s.deadline() }
 
 // Produce hands a record to the producer. It blocks only while the producer's
-// buffer is full. A failure is kept and forbids the commit, which returns it.
-// The record must not be changed until the transaction has ended.
-func (s *Session) Produce(ctx context.Context, r *kgo.Record) {
+// buffer is full. A failure to deliver it is kept and forbids the commit, which
+// returns it. The record must not be changed until the transaction has ended. It
+// returns a *StateError, and does nothing, when no transaction is open or it is
+// prepared.
+func (s *Session) Produce(ctx context.Context, r *kgo.Record) error {
+	if err := s.mustBeOpen("produce"); err != nil {
+		return err
+	}
 	s.produced.Add(1)
 	s.producer.Produce(ctx, r, s.delivered)
+	return nil
 }
 
 func (s *Session) delivered(r *kgo.Record, err error) {
@@ -261,57 +302,84 @@ func (s *Session) Produced() int64 { return s.produced.Load() }
 // Staged counts the offsets that brokers confirmed as staged in the open or
 // last transaction.
 func (s *Session) Staged() int64 {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.staged
+	_, n, _ := s.staging.state()
+	return n
 }
 
 // Commit waits until all records are delivered, checks the guard, and commits.
 // It returns nil only when the coordinator has confirmed the commit; markers may
-// still be under way then. After any error the caller has to call Abort, except
-// after *OutcomeUnknownError and *AbortedError, where there is nothing left to
-// abort. Other errors: *GuardError, *FencedError, *cluster.AuthError,
-// *cluster.UnsupportedError, and *cluster.Error for what made the commit unsafe.
+// still be under way then. A prepared transaction is committed without a look at
+// the guard: what it was prepared for may have been done.
+//
+// After any error the caller has to call Abort, except after *AbortedError and
+// *FencedError, where there is nothing left to abort. After
+// *OutcomeUnknownError the caller may call Commit again, which asks once more, or
+// Abort, which ends the transaction if it is open and tells if it is committed,
+// or leave it to [Resume]. Other errors: *StateError, *GuardError,
+// *cluster.AuthError, *cluster.UnsupportedError, and *cluster.Error for what made
+// the commit unsafe.
 func (s *Session) Commit(ctx context.Context, guard Guard) error {
 	s.gate.Lock()
 	defer s.gate.Unlock()
-	if !s.open {
-		return errors.New("commit transaction: none is open")
+	switch p := s.in(); p {
+	case phaseOpen:
+		if err := s.ready(ctx, "commit"); err != nil {
+			return err
+		}
+		guard.TxnDeadline, guard.TxnTimeout = s.deadline(), s.timeout
+		if err := guard.Check(s.now()); err != nil {
+			return err
+		}
+	case phasePrepared:
+	case phaseUnknown:
+		return s.commitFailed(ctx, s.unknown.Err)
+	case phaseIdle, phaseClosed:
+		return &StateError{"commit transaction", p.why()}
 	}
-	if err := s.producer.Flush(ctx); err != nil {
-		return s.classify(ctx, "flush records of", err)
+	if ctx.Err() != nil {
+		return context.Cause(ctx) // nothing was sent
 	}
-	if err := s.produceErr.Load(); err != nil {
-		return s.classify(ctx, "produce in", *err)
-	}
-	s.mu.Lock()
-	doubt, registered, staged := s.doubt, s.registered, s.staged
-	s.mu.Unlock()
-	if doubt != nil {
-		return doubt
-	}
-	guard.TxnDeadline, guard.TxnTimeout = s.Deadline(), s.cfg.Timeout
-	if err := guard.Check(s.cfg.Now()); err != nil {
-		return err
-	}
+	registered, _, _ := s.staging.state()
 	var err error
 	switch {
+	case s.committing: // kgo commits once only
+		err = s.endTxn(ctx, true)
 	case s.produced.Load() > 0:
-		if err := s.awaitTopics(ctx); err != nil {
-			return s.classify(ctx, "commit transaction of", err)
-		}
+		s.committing = true
 		err = s.producer.EndTransaction(ctx, kgo.TryCommit)
 	case registered:
+		// kgo knows nothing of a transaction with acknowledgements alone, and
+		// will not know the epoch after it: the next Begin takes a new producer.
+		s.committing = true
+		s.stale.Store(true)
 		err = s.endTxn(ctx, true)
 	default:
 		err = s.producer.EndTransaction(ctx, kgo.TryAbort) // sends nothing: nobody knows of it
 	}
 	if err == nil {
-		s.open = false
+		s.enter(phaseIdle)
 		s.follow(ctx)
 		return nil
 	}
-	return s.commitFailed(ctx, err, staged)
+	return s.commitFailed(ctx, err)
+}
+
+// ready makes sure that everything of the open transaction is confirmed: records
+// are delivered, and acknowledgements staged.
+func (s *Session) ready(ctx context.Context, verb string) error {
+	if err := s.producer.Flush(ctx); err != nil {
+		return s.failure(ctx, "flush records of", err)
+	}
+	if err := s.produceErr.Load(); err != nil {
+		return s.failure(ctx, "produce in", *err)
+	}
+	if _, _, doubt := s.staging.state(); doubt != nil {
+		return doubt
+	}
+	if err := s.awaitTopics(ctx); err != nil {
+		return s.failure(ctx, verb+" transaction of", err)
+	}
+	return nil
 }
 
 // awaitTopics waits until kgo knows the partitions of all topics that took
@@ -334,110 +402,155 @@ func (s *Session) awaitTopics(ctx context.Context) error {
 	return err
 }
 
+// failure classifies an error, and remembers that kgo's producer is of no use
+// any more when it is one of its epoch.
+func (s *Session) failure(ctx context.Context, op string, err error) error {
+	if classOf(err) == fenced {
+		s.stale.Store(true)
+	}
+	return s.classify(ctx, op, err)
+}
+
+// fencedAnswer reports whether a broker did not take the epoch.
+func fencedAnswer(err error) bool {
+	return errors.Is(err, kerr.ProducerFenced) || errors.Is(err, kerr.InvalidProducerEpoch) || errors.Is(err, kerr.InvalidProducerIDMapping)
+}
+
 // commitFailed finds out what became of a commit that was not confirmed. The
 // answer alone does not say: a coordinator that had already aborted the
 // transaction answers PRODUCER_FENCED or INVALID_TXN_STATE, and a response that
 // was lost may have been a success.
-func (s *Session) commitFailed(ctx context.Context, err error, staged int64) error {
-	s.renew = true // kgo must not go on with this epoch, whatever the outcome
-	outcome, d := awaitOutcome(ctx, s.cl, s.cfg.TransactionalID, s.producerID, s.epoch)
+func (s *Session) commitFailed(ctx context.Context, err error) error {
+	s.stale.Store(true) // kgo must not go on with this epoch, whatever the outcome
+	outcome, d, err := s.settle(ctx, true, err)
 	switch outcome {
 	case OutcomeCommitted:
-		s.open = false
-		s.epoch = d.producerEpoch
+		s.enter(phaseIdle)
+		s.producerID, s.epoch = d.producerID, d.producerEpoch
 		return nil
 	case OutcomeAborted:
-		s.open = false
-		s.epoch = d.producerEpoch
-		return &AbortedError{TransactionalID: s.cfg.TransactionalID, Err: err}
-	case OutcomeOpen:
-		return s.classify(ctx, "commit transaction of", err)
-	case OutcomeUnknown, OutcomeEnding:
+		s.enter(phaseIdle)
+		return s.abortedBy(d, err)
+	case OutcomeOpen, OutcomeUnknown, OutcomeEnding:
 	}
-	if classOf(err) == fenced || errors.Is(err, kerr.InvalidTxnState) {
-		s.open = false
-		return s.fencedOrLate(d, err)
-	}
-	s.open = false
-	return &OutcomeUnknownError{
-		TransactionalID: s.cfg.TransactionalID, ProducerID: s.producerID, ProducerEpoch: s.epoch,
-		Records: staged, State: d.state, Err: err,
-	}
-}
-
-// fencedOrLate tells a producer that was fenced by another one from one whose
-// transaction timed out: only the latter raises the epoch by exactly one, at a
-// time when our own clock says that the timeout has passed.
-func (s *Session) fencedOrLate(d description, err error) error {
-	late := s.cfg.Now().Sub(s.began) >= s.cfg.Timeout
-	if late && d.producerID == s.producerID && d.producerEpoch <= s.epoch+1 && d.state != "Ongoing" {
-		return &AbortedError{TransactionalID: s.cfg.TransactionalID, Err: err}
-	}
-	f := &FencedError{
-		TransactionalID: s.cfg.TransactionalID, ProducerID: s.producerID, ProducerEpoch: s.epoch,
-		CurrentEpoch: -1, Err: err,
-	}
-	if d.producerID == s.producerID {
-		f.CurrentEpoch = d.producerEpoch
-	}
-	return f
-}
-
-// classify turns an error of the producer into one that says what to do.
-func (s *Session) classify(ctx context.Context, op string, err error) error {
-	if classOf(err) == fenced {
-		s.renew = true
-		d, derr := describe(ctx, s.cl, s.cfg.TransactionalID)
-		if derr != nil {
-			d = description{producerID: -1}
+	rotated := d.producerID >= 0 && (d.producerID != s.producerID || d.producerEpoch > s.epoch)
+	switch {
+	case outcome != OutcomeOpen && s.unanswered.Load():
+		if rotated {
+			err = s.fencedOrLate(d, err)
 		}
+		s.enter(phaseUnknown)
+		s.unknown = s.outcomeUnknown(&s.staging, s.Produced(), d, err)
+		return s.unknown
+	case rotated, classOf(err) == fenced, outcome != OutcomeOpen && errors.Is(err, kerr.InvalidTxnState):
+		// Every commit that was sent was refused: nothing is committed.
+		s.enter(phaseIdle)
 		return s.fencedOrLate(d, err)
 	}
-	if ce, ok := errors.AsType[*cluster.Error](err); ok {
-		return cluster.Classify(ce)
+	if s.in() == phaseUnknown {
+		s.enter(phaseOpen)
 	}
-	return cluster.Classify(&cluster.Error{Op: fmt.Sprintf("%s %q", op, s.cfg.TransactionalID), Broker: -1, Err: err})
+	err = s.failure(ctx, "commit transaction of", err)
+	if s.in() == phaseOpen {
+		return s.staging.doubtful(err)
+	}
+	return err
+}
+
+// abortedBy says of a transaction that was found to be aborted by whom: by its
+// coordinator, because it took too long, or by another producer.
+func (s *Session) abortedBy(d description, err error) error {
+	by := s.fencedOrLate(d, err)
+	if _, late := errors.AsType[*AbortedError](by); late {
+		s.producerID, s.epoch = d.producerID, d.producerEpoch
+	}
+	return by
 }
 
 // Abort ends the open transaction without effect: nothing of it becomes visible
 // and its staged records go back. It does nothing when none is open. A
 // *FencedError says that another producer has aborted it and the session is at
-// its end; another error that the coordinator could not be reached: then the
-// next Begin aborts, or the coordinator when the transaction times out.
+// its end; a *CommittedError that a commit before this had succeeded after all;
+// an *OutcomeUnknownError that whether it did cannot be found out now; another
+// error that the coordinator could not be reached: then the next Begin aborts, or
+// the coordinator when the transaction times out.
 func (s *Session) Abort(ctx context.Context) error {
 	s.gate.Lock()
 	defer s.gate.Unlock()
-	if !s.open {
+	switch s.in() {
+	case phaseIdle, phaseClosed:
 		return nil
+	case phaseOpen, phasePrepared, phaseUnknown:
 	}
-	s.open = false
 	if err := s.producer.AbortBufferedRecords(ctx); err != nil {
-		s.renew = true
+		s.enter(phaseIdle)
+		s.stale.Store(true)
 		return s.classify(ctx, "abort records of", err)
 	}
-	if s.renew {
+	var err error
+	switch {
+	case s.committing: // after that kgo takes a new epoch in place of an answer
+		return s.abortFailed(ctx, errUnconfirmed)
+	case s.stale.Load():
 		// kgo's epoch is not to be trusted: a new producer aborts what is open.
+		s.enter(phaseIdle)
 		return s.renewProducer(ctx)
+	default:
+		err = s.producer.EndTransaction(ctx, kgo.TryAbort)
+		if err == nil {
+			err = s.abortStaged(ctx)
+		}
 	}
-	err := s.producer.EndTransaction(ctx, kgo.TryAbort)
 	if err == nil {
-		err = s.abortStaged(ctx)
-	}
-	if err == nil {
+		s.enter(phaseIdle)
 		s.follow(ctx)
 		return nil
 	}
-	s.renew = true
+	return s.abortFailed(ctx, err)
+}
+
+// errUnconfirmed is why an abort looks first.
+var errUnconfirmed = errors.New("a commit was sent and not confirmed")
+
+// abortFailed finds out what became of an abort that was not confirmed, or that
+// comes after a commit that was not.
+func (s *Session) abortFailed(ctx context.Context, err error) error {
+	s.stale.Store(true)
+	maybeCommitted := s.committing && s.unanswered.Load()
+	outcome, d, err := s.settle(ctx, false, err)
+	switch outcome {
+	case OutcomeAborted:
+		// Most likely by ourselves. If it was by another producer that is about
+		// to take over, the next Begin finds that out.
+		s.enter(phaseIdle)
+		s.producerID, s.epoch = d.producerID, d.producerEpoch
+		return nil
+	case OutcomeCommitted:
+		s.enter(phaseIdle)
+		s.producerID, s.epoch = d.producerID, d.producerEpoch
+		return &CommittedError{TransactionalID: s.transactionalID, Err: err}
+	case OutcomeUnknown, OutcomeOpen, OutcomeEnding:
+	}
+	rotated := d.producerID >= 0 && (d.producerID != s.producerID || d.producerEpoch > s.epoch)
+	if rotated {
+		err = s.fencedOrLate(d, err)
+	}
+	if maybeCommitted && outcome != OutcomeOpen {
+		s.enter(phaseUnknown)
+		s.unknown = s.outcomeUnknown(&s.staging, s.Produced(), d, err)
+		return s.unknown
+	}
+	s.enter(phaseIdle)
+	if rotated {
+		return err
+	}
 	return s.classify(ctx, "abort transaction of", err)
 }
 
 // abortStaged ends a transaction that kgo did not, since no record of it was
 // sent. That it did shows in the epoch, which the end of a transaction raises.
 func (s *Session) abortStaged(ctx context.Context) error {
-	s.mu.Lock()
-	registered := s.registered
-	s.mu.Unlock()
-	if !registered {
+	if registered, _, _ := s.staging.state(); !registered {
 		return nil
 	}
 	id, epoch, err := s.producer.ProducerID(ctx)
@@ -447,38 +560,32 @@ func (s *Session) abortStaged(ctx context.Context) error {
 	if id != s.producerID || epoch != s.epoch {
 		return nil
 	}
+	s.stale.Store(true)
 	return s.endTxn(ctx, false)
 }
 
-// endTxn ends a transaction that kgo knows nothing of, because it holds
-// acknowledgements alone. EndTxn v5 raises the epoch, which kgo does not learn,
-// so the next Begin takes a new producer. Pinning v4 would avoid that, but its
-// end marker carries no transaction version, and the newest implementation
-// refuses such a marker for __share_group_state.
-func (s *Session) endTxn(ctx context.Context, commit bool) error {
-	s.renew = true
-	req := kmsg.NewPtrEndTxnRequest()
-	req.TransactionalID, req.ProducerID, req.ProducerEpoch, req.Commit = s.cfg.TransactionalID, s.producerID, s.epoch, commit
-	for try := 0; ; try++ {
-		resp, err := req.RequestWith(ctx, s.cl.Requestor())
-		if err == nil {
-			err = kerr.ErrorForCode(resp.ErrorCode)
-		}
-		if err == nil && resp.ProducerID >= 0 {
-			s.producerID, s.epoch = resp.ProducerID, resp.ProducerEpoch
-		}
-		if err == nil || classOf(err) != retriable {
-			return err
-		}
-		if !pause(ctx, try) {
-			return cluster.Join(context.Cause(ctx), err)
-		}
+// outcomeUnknown returns what is known of a transaction whose outcome is not.
+func (p *identity) outcomeUnknown(t *staging, produced int64, d description, err error) *OutcomeUnknownError {
+	_, staged, _ := t.state()
+	return &OutcomeUnknownError{
+		TransactionalID: p.transactionalID, ProducerID: p.producerID, ProducerEpoch: p.epoch,
+		Records: staged, Staged: t.staged(), Produced: produced,
+		ClusterID: p.cl.ClusterID(), Dialect: p.dialect.Name,
+		State: d.state, Began: p.began, Deadline: p.deadline(), Err: err,
 	}
 }
 
-// Close closes the producer. An open transaction is aborted first.
+// Close closes the producer. An open transaction is aborted first. One that is
+// prepared, or whose outcome is unknown, is left as it is, for [Resume]. Further
+// calls of Close do nothing.
 func (s *Session) Close(ctx context.Context) error {
-	err := s.Abort(ctx)
+	var err error
+	if s.in() == phaseOpen {
+		err = s.Abort(ctx)
+	}
+	s.gate.Lock()
+	defer s.gate.Unlock()
+	s.enter(phaseClosed)
 	if s.producer != nil {
 		s.producer.Close()
 		s.producer = nil

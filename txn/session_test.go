@@ -2,8 +2,11 @@ package txn_test
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
+	"net"
 	"strconv"
+	"strings"
 	"testing"
 	"time"
 
@@ -23,16 +26,30 @@ type rig struct {
 	sb *sandbox.Sandbox
 	cl *cluster.Client
 	c  *share.Consumer
+
+	dial  func(ctx context.Context, network, address string) (net.Conn, error) // nil dials TCP
+	users bool                                                                 // connect as admin
 }
 
-func newRig(t *testing.T, dialect string, records int) *rig {
+// asAdmin reports whether the test is one of those whose sandbox has users.
+func asAdmin(t *testing.T) bool { return strings.HasPrefix(t.Name(), "TestAuthorization/") }
+
+func newRig(t *testing.T, dialect string, records int, opts ...sandbox.Option) *rig {
+	t.Helper()
+	return newRigOn(t, nil, dialect, records, opts...)
+}
+
+// newRigOn is newRig on a network of its own.
+func newRigOn(t *testing.T, dial func(ctx context.Context, network, address string) (net.Conn, error), dialect string, records int, opts ...sandbox.Option) *rig {
 	t.Helper()
 	d, ok := wire.DialectByName(dialect)
 	if !ok {
 		t.Fatalf("no dialect %q", dialect)
 	}
-	sb, err := sandbox.Start(t.Context(), sandbox.WithDialect(d),
-		sandbox.WithTopics(sandbox.Topic{Name: "in", Partitions: 2}, sandbox.Topic{Name: "out", Partitions: 1}))
+	sb, err := sandbox.Start(t.Context(), append([]sandbox.Option{
+		sandbox.WithDialect(d),
+		sandbox.WithTopics(sandbox.Topic{Name: "in", Partitions: 2}, sandbox.Topic{Name: "out", Partitions: 1}),
+	}, opts...)...)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -41,7 +58,7 @@ func newRig(t *testing.T, dialect string, records int) *rig {
 			t.Error(err)
 		}
 	})
-	r := &rig{t: t, sb: sb}
+	r := &rig{t: t, sb: sb, dial: dial, users: asAdmin(t)}
 	r.cl = r.connect()
 	if err := r.cl.SetGroupConfig(t.Context(), "g", "share.auto.offset.reset", "earliest"); err != nil {
 		t.Fatal(err)
@@ -66,7 +83,10 @@ func newRig(t *testing.T, dialect string, records int) *rig {
 
 func (r *rig) connect() *cluster.Client {
 	r.t.Helper()
-	cl, err := cluster.Connect(r.t.Context(), cluster.Config{BootstrapServers: r.sb.Addrs()})
+	if r.users {
+		return r.connectAs("admin", "a")
+	}
+	cl, err := cluster.Connect(r.t.Context(), cluster.Config{BootstrapServers: r.sb.Addrs(), Dialer: r.dial})
 	if err != nil {
 		r.t.Fatal(err)
 	}
@@ -165,6 +185,13 @@ func eachDialect(t *testing.T, do func(t *testing.T, dialect string)) {
 	}
 }
 
+func (r *rig) produce(s *txn.Session) {
+	r.t.Helper()
+	if err := s.Produce(r.t.Context(), out()); err != nil {
+		r.t.Fatal(err)
+	}
+}
+
 func out() *kgo.Record { return &kgo.Record{Topic: "out", Value: []byte("v")} }
 
 func TestCommitTakesEffectOnBothSides(t *testing.T) {
@@ -174,8 +201,8 @@ func TestCommitTakesEffectOnBothSides(t *testing.T) {
 		if err := s.Begin(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		s.Produce(t.Context(), out())
-		s.Produce(t.Context(), out())
+		r.produce(s)
+		r.produce(s)
 		if err := r.stage(s, r.acquire(10), wire.Accept); err != nil {
 			t.Fatal(err)
 		}
@@ -202,7 +229,7 @@ func TestAbortTakesNoEffect(t *testing.T) {
 						t.Fatal(err)
 					}
 					for range produced {
-						s.Produce(t.Context(), out())
+						r.produce(s)
 					}
 					held := r.acquire(5)
 					if err := r.stage(s, held, wire.Accept); err != nil {
@@ -241,7 +268,7 @@ func TestTransactionsWithAndWithoutRecords(t *testing.T) {
 				t.Fatalf("transaction %d: %v", i, err)
 			}
 			if produce {
-				s.Produce(t.Context(), out())
+				r.produce(s)
 			}
 			if err := r.stage(s, r.acquire(1), wire.Accept); err != nil {
 				t.Fatalf("transaction %d: %v", i, err)
@@ -335,7 +362,7 @@ func TestNoCommitAfterAFailedStage(t *testing.T) {
 		if err := s.Begin(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		s.Produce(t.Context(), out())
+		r.produce(s)
 		acks := held[0].All(wire.Accept)
 		tp := acks.Partitions()[0]
 		acks.AddRange(tp, share.Range{FirstOffset: 1000, LastOffset: 1001}, wire.Accept)
@@ -418,8 +445,8 @@ func TestFencedSession(t *testing.T) {
 	eachDialect(t, func(t *testing.T, dialect string) {
 		notices := map[string]func(r *rig, s *txn.Session) error{
 			"when it stages": func(r *rig, s *txn.Session) error { return r.stage(s, r.acquire(2), wire.Accept) },
-			"when it commits": func(_ *rig, s *txn.Session) error {
-				s.Produce(t.Context(), out())
+			"when it commits": func(r *rig, s *txn.Session) error {
+				r.produce(s)
 				return s.Commit(t.Context(), txn.Guard{})
 			},
 			"when it asks": func(_ *rig, s *txn.Session) error { return s.CheckOwner(t.Context()) },
@@ -478,7 +505,7 @@ func TestTimedOutTransaction(t *testing.T) {
 		if err := s.Begin(t.Context()); err != nil {
 			t.Fatalf("Begin after the timeout: %v", err)
 		}
-		s.Produce(t.Context(), out())
+		r.produce(s)
 		if err := s.Commit(t.Context(), txn.Guard{LockDeadline: time.Time{}}); err != nil {
 			if _, late := errors.AsType[*txn.GuardError](err); !late {
 				t.Fatalf("Commit of the next transaction: %v", err)
@@ -496,4 +523,58 @@ func TestNewSessionRefuses(t *testing.T) {
 	if _, ok := errors.AsType[*txn.TimeoutRejectedError](err); !ok || !txn.IsFatal(err) {
 		t.Errorf("a timeout of a day: %v, want a *TimeoutRejectedError", err)
 	}
+}
+
+func (r *rig) acknowledger(cfg txn.AcknowledgerConfig) *txn.Acknowledger {
+	r.t.Helper()
+	if cfg.TransactionalID == "" {
+		cfg.TransactionalID = "id"
+	}
+	a, err := txn.NewAcknowledger(r.t.Context(), r.cl, cfg)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	r.t.Cleanup(func() { _ = a.Close(context.WithoutCancel(r.t.Context())) })
+	return a
+}
+
+// acks says typ of everything in the batches, as the member is now.
+func (r *rig) acks(batches []*share.Batch, typ wire.AcknowledgeType) txn.ShareAcknowledgements {
+	acks := new(share.Acknowledgements)
+	for _, b := range batches {
+		acks.Merge(b.All(typ))
+	}
+	return txn.ShareAcknowledgements{Acknowledgements: acks, Group: r.c.GroupMetadata()}
+}
+
+// accepted counts the records of group "g" that are pending, and those that are
+// acknowledged.
+func (r *rig) accepted() (pending int, acknowledged int64) {
+	r.t.Helper()
+	st, err := r.sb.State()
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	var s struct {
+		Partitions []struct {
+			StartOffset int64 `json:"start_offset"`
+			Ranges      []struct {
+				FirstOffset int64  `json:"first_offset"`
+				LastOffset  int64  `json:"last_offset"`
+				State       string `json:"state"`
+			} `json:"ranges"`
+		} `json:"partitions"`
+	}
+	if err := json.Unmarshal(st.Share, &s); err != nil {
+		r.t.Fatal(err)
+	}
+	for _, p := range s.Partitions {
+		acknowledged += p.StartOffset // "in" begins at 0
+		for _, g := range p.Ranges {
+			if g.State == wire.Acknowledged.String() {
+				acknowledged += g.LastOffset - g.FirstOffset + 1
+			}
+		}
+	}
+	return st.Pending, acknowledged
 }

@@ -81,41 +81,124 @@ func pause(ctx context.Context, n int) bool {
 	}
 }
 
-// SendShareAcknowledgements stages acknowledgements in the open transaction: one
-// request for each leader, all at once. It returns nil only when every broker
-// has confirmed every partition. After any error, an answer that did not arrive
-// among them, Commit refuses and the transaction has to be aborted. It may
-// return *StageError, *TypeError, *share.ConflictError, *FencedError,
-// *AbortedError, *cluster.AuthError or *cluster.UnsupportedError.
-func (s *Session) SendShareAcknowledgements(ctx context.Context, in ShareAcknowledgements) error {
-	switch {
-	case s.cfg.ProduceOnly:
-		return errors.New("stage acknowledgements: the session only produces")
-	case !s.open:
-		return errors.New("stage acknowledgements: no transaction is open")
+// staging is what is known of the acknowledgements of the open transaction. It
+// is safe for concurrent use.
+type staging struct {
+	mu         sync.Mutex
+	registered bool           // a stage was sent: the coordinator may know the transaction
+	count      int64          // offsets that brokers confirmed as staged
+	ranges     []StagedRanges // which those are
+	doubt      error          // why the transaction must not be committed
+}
+
+func (t *staging) reset() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.registered, t.count, t.ranges, t.doubt = false, 0, nil, nil
+}
+
+// doubtful keeps the first reason not to commit, and returns err.
+func (t *staging) doubtful(err error) error {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.doubt == nil {
+		t.doubt = err
 	}
-	requests, count, err := s.stageRequests(ctx, in)
-	if err != nil {
-		return s.doubtful(err)
-	}
-	for node := range requests {
-		if err := s.cl.BrokerAllows(ctx, node, s.dialect); err != nil {
-			return s.doubtful(err)
+	return err
+}
+
+func (t *staging) confirmed(ranges []StagedRanges, count int64) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.count += count
+	t.ranges = append(t.ranges, ranges...)
+}
+
+func (t *staging) state() (registered bool, count int64, doubt error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.registered, t.count, t.doubt
+}
+
+func (t *staging) staged() []StagedRanges {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return slices.Clone(t.ranges)
+}
+
+// groupIDs lists the share groups that acknowledgements were staged of, sorted.
+func (t *staging) groupIDs() []string {
+	var out []string
+	for _, r := range t.staged() {
+		if !slices.Contains(out, r.GroupID) {
+			out = append(out, r.GroupID)
 		}
 	}
-	if len(requests) == 0 {
+	slices.Sort(out)
+	return out
+}
+
+// SendShareAcknowledgements stages acknowledgements in the open transaction: one
+// request for each leader, all at once (KIP-1289,
+// Producer.sendShareAcknowledgementsToTransaction). Unlike Java's it waits for
+// the answers. It returns nil only when every broker has confirmed every
+// partition. After any error but *StateError, an answer that did not arrive among
+// them, Commit refuses and the transaction has to be aborted. It may return
+// *StateError when no transaction is open or it is prepared, *TypeError before a
+// byte is sent, *StageError, *share.ConflictError, *FencedError, *AbortedError,
+// *cluster.AuthError or *cluster.UnsupportedError.
+func (s *Session) SendShareAcknowledgements(ctx context.Context, in ShareAcknowledgements) error {
+	const op = "stage acknowledgements"
+	if s.cfg.ProduceOnly {
+		return &StateError{op, "the session only produces"}
+	}
+	if err := s.mustBeOpen(op); err != nil {
+		return err
+	}
+	if err := s.stage(ctx, &s.staging, in); err != nil {
+		if fencedAnswer(err) {
+			s.stale.Store(true)
+		}
+		return err
+	}
+	return nil
+}
+
+// stage stages acknowledgements and tells the metrics.
+func (p *identity) stage(ctx context.Context, t *staging, in ShareAcknowledgements) error {
+	if in.Acknowledgements == nil || in.Acknowledgements.Empty() {
 		return nil
 	}
-	s.mu.Lock()
-	s.registered = true // from here on the coordinator may know the transaction
-	s.mu.Unlock()
+	err := p.stageAll(ctx, t, in)
+	if err != nil {
+		err = t.doubtful(err)
+	}
+	if p.metrics != nil {
+		p.metrics.ShareAcknowledgementsSent(err)
+	}
+	return err
+}
+
+func (p *identity) stageAll(ctx context.Context, t *staging, in ShareAcknowledgements) error {
+	requests, ranges, count, err := p.stageRequests(ctx, in)
+	if err != nil {
+		return err
+	}
+	for node := range requests {
+		if err := p.cl.BrokerAllows(ctx, node, p.dialect); err != nil {
+			return err
+		}
+	}
+	t.mu.Lock()
+	t.registered = true // from here on the coordinator may know the transaction
+	t.mu.Unlock()
 
 	var wg sync.WaitGroup
 	var mu sync.Mutex
 	var all []*cluster.Error
 	for node, req := range requests {
 		wg.Go(func() {
-			errs := s.stageAt(ctx, node, req, in.Acknowledgements)
+			errs := p.stageAt(ctx, node, req, in.Acknowledgements)
 			mu.Lock()
 			all = append(all, errs...)
 			mu.Unlock()
@@ -123,66 +206,60 @@ func (s *Session) SendShareAcknowledgements(ctx context.Context, in ShareAcknowl
 	}
 	wg.Wait()
 	if len(all) == 0 {
-		s.mu.Lock()
-		s.staged += count
-		s.mu.Unlock()
+		t.confirmed(ranges, count)
 		return nil
 	}
 	slices.SortFunc(all, func(a, b *cluster.Error) int { return strings.Compare(a.Error(), b.Error()) })
-	return s.doubtful(s.stageFailure(ctx, &StageError{all}))
+	return p.stageFailure(ctx, &StageError{all})
 }
 
 // stageFailure picks the error that decides what happens next: a producer that
 // cannot go on counts for more than a partition that could not be staged.
-func (s *Session) stageFailure(ctx context.Context, e *StageError) error {
-	for _, p := range e.Errors {
-		switch classOf(p.Err) {
+func (p *identity) stageFailure(ctx context.Context, e *StageError) error {
+	for _, f := range e.Errors {
+		switch classOf(f.Err) {
 		case fenced:
-			return s.classify(ctx, "stage in transaction of", p)
+			return p.classify(ctx, "stage in transaction of", f)
 		case fatal:
-			return cluster.Classify(p)
+			return cluster.Classify(f)
 		case abortable, retriable:
 		}
 	}
 	return e
 }
 
-func (s *Session) doubtful(err error) error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.doubt == nil {
-		s.doubt = err
-	}
-	return err
-}
-
 // stageRequests splits acknowledgements by leader and counts their offsets.
-func (s *Session) stageRequests(ctx context.Context, in ShareAcknowledgements) (map[int32]*wire.TxnShareAcknowledgeRequest, int64, error) {
+func (p *identity) stageRequests(ctx context.Context, in ShareAcknowledgements) (map[int32]*wire.TxnShareAcknowledgeRequest, []StagedRanges, int64, error) {
 	var count int64
+	var ranges []StagedRanges
 	requests := make(map[int32]*wire.TxnShareAcknowledgeRequest)
 	for _, tp := range in.Acknowledgements.Partitions() {
 		batches, err := in.Acknowledgements.Batches(tp)
 		if err != nil {
-			return nil, 0, err
+			return nil, nil, 0, err
 		}
 		for _, b := range batches {
 			for _, t := range b.AcknowledgeTypes {
-				if !s.dialect.Allows(wire.AcknowledgeType(t)) {
-					return nil, 0, &TypeError{s.dialect, tp, wire.AcknowledgeType(t)}
+				if !p.dialect.Allows(wire.AcknowledgeType(t)) {
+					return nil, nil, 0, &TypeError{p.dialect, tp, wire.AcknowledgeType(t)}
 				}
 			}
 			count += b.LastOffset - b.FirstOffset + 1
 		}
-		node, err := s.leader(ctx, tp, in.Leaders)
+		ranges = append(ranges, StagedRanges{in.Group.GroupID, tp, batches})
+	}
+	for _, r := range ranges {
+		tp := r.TopicPartition
+		node, err := p.leader(ctx, tp, in.Leaders)
 		if err != nil {
-			return nil, 0, err
+			return nil, nil, 0, err
 		}
 		req := requests[node]
 		if req == nil {
-			req = wire.NewTxnShareAcknowledgeRequest(s.dialect)
-			req.TransactionalID = &s.cfg.TransactionalID
+			req = wire.NewTxnShareAcknowledgeRequest(p.dialect)
+			req.TransactionalID = &p.transactionalID
 			req.GroupID, req.MemberID, req.MemberEpoch = in.Group.GroupID, in.Group.MemberID, in.Group.MemberEpoch
-			req.ProducerID, req.ProducerEpoch = s.producerID, s.epoch
+			req.ProducerID, req.ProducerEpoch = p.producerID, p.epoch
 			requests[node] = req
 		}
 		n := len(req.Topics)
@@ -191,16 +268,16 @@ func (s *Session) stageRequests(ctx context.Context, in ShareAcknowledgements) (
 			n++
 		}
 		t := &req.Topics[n-1]
-		t.Partitions = append(t.Partitions, wire.TxnShareAcknowledgeRequestTopicPartition{Partition: tp.Partition, AcknowledgementBatches: batches})
+		t.Partitions = append(t.Partitions, wire.TxnShareAcknowledgeRequestTopicPartition{Partition: tp.Partition, AcknowledgementBatches: r.Batches})
 	}
-	return requests, count, nil
+	return requests, ranges, count, nil
 }
 
-func (s *Session) leader(ctx context.Context, tp share.TopicPartition, known map[share.TopicPartition]int32) (int32, error) {
+func (p *identity) leader(ctx context.Context, tp share.TopicPartition, known map[share.TopicPartition]int32) (int32, error) {
 	if node, ok := known[tp]; ok {
 		return node, nil
 	}
-	topics, err := s.cl.Topics(ctx, tp.Topic)
+	topics, err := p.cl.Topics(ctx, tp.Topic)
 	if err != nil {
 		return -1, err
 	}
@@ -214,10 +291,10 @@ func (s *Session) leader(ctx context.Context, tp share.TopicPartition, known map
 // stageAt sends one leader its request. Top-level answers that pass by
 // themselves are retried within the transaction; a request without an answer is
 // not, since the records may be staged already.
-func (s *Session) stageAt(ctx context.Context, node int32, req *wire.TxnShareAcknowledgeRequest, acks *share.Acknowledgements) []*cluster.Error {
-	op := fmt.Sprintf("stage acknowledgements of share group %q in transaction of %q", req.GroupID, s.cfg.TransactionalID)
+func (p *identity) stageAt(ctx context.Context, node int32, req *wire.TxnShareAcknowledgeRequest, acks *share.Acknowledgements) []*cluster.Error {
+	op := fmt.Sprintf("stage acknowledgements of share group %q in transaction of %q", req.GroupID, p.transactionalID)
 	for try := 0; ; try++ {
-		kresp, err := s.cl.RequestBroker(ctx, node, req)
+		kresp, err := p.cl.RequestBroker(ctx, node, req)
 		if err != nil {
 			return []*cluster.Error{{Op: op, Broker: node, Err: err}}
 		}
@@ -227,9 +304,9 @@ func (s *Session) stageAt(ctx context.Context, node int32, req *wire.TxnShareAck
 		case err == nil:
 			return partitionErrors(op, node, req, resp, acks)
 		case errors.Is(err, kerr.UnsupportedVersion):
-			s.cl.ForgetBroker(node)
+			p.cl.ForgetBroker(node)
 			return []*cluster.Error{{Op: op, Broker: node, Err: err, Advice: "a feature level changed while this was running"}}
-		case classOf(err) != retriable || s.cfg.Now().After(s.Deadline()) || !pause(ctx, try):
+		case classOf(err) != retriable || p.overdue() || !pause(ctx, try):
 			return []*cluster.Error{{Op: op, Broker: node, Err: err}}
 		}
 	}

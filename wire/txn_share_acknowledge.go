@@ -2,7 +2,9 @@ package wire
 
 import (
 	"bytes"
+	"encoding/binary"
 	"fmt"
+	"slices"
 
 	"github.com/twmb/franz-go/pkg/kbin"
 	"github.com/twmb/franz-go/pkg/kmsg"
@@ -197,10 +199,27 @@ func AppendAcknowledgementBatches(dst []byte, batches []AcknowledgementBatch, fo
 		dst = kbin.AppendInt64(dst, b.FirstOffset)
 		dst = kbin.AppendInt64(dst, b.LastOffset)
 		dst = kbin.AppendCompactArrayLen(dst, len(b.AcknowledgeTypes))
-		for _, t := range b.AcknowledgeTypes {
-			dst = append(dst, byte(t))
-		}
+		dst = appendTypes(dst, b.AcknowledgeTypes)
 		dst = appendTags(dst, &b.UnknownTags)
+	}
+	return dst
+}
+
+// appendTypes appends one byte for each type. A batch may have one for each of
+// very many offsets, so eight go at once: the compiler makes one load and one
+// store of them.
+func appendTypes(dst []byte, types []int8) []byte {
+	n := len(dst)
+	dst = slices.Grow(dst, len(types))[:n+len(types)]
+	to := dst[n:]
+	for len(types) >= 8 && len(to) >= 8 {
+		binary.LittleEndian.PutUint64(to, uint64(byte(types[0]))|uint64(byte(types[1]))<<8|
+			uint64(byte(types[2]))<<16|uint64(byte(types[3]))<<24|uint64(byte(types[4]))<<32|
+			uint64(byte(types[5]))<<40|uint64(byte(types[6]))<<48|uint64(byte(types[7]))<<56)
+		types, to = types[8:], to[8:]
+	}
+	for i, t := range types {
+		to[i] = byte(t)
 	}
 	return dst
 }

@@ -697,3 +697,17 @@ func FuzzTxnShareAcknowledgeResponse(f *testing.F) {
 		}
 	})
 }
+
+// Types are written eight at a time; any number of them comes out.
+func TestAppendTypes(t *testing.T) {
+	for n := range 30 {
+		types, want := make([]int8, n), []byte{0xff}
+		for i := range types {
+			types[i] = int8(i*37 - 100)
+			want = append(want, byte(types[i]))
+		}
+		if got := appendTypes([]byte{0xff}, types); !bytes.Equal(got, want) {
+			t.Errorf("appendTypes(ff, %v) = % x, want % x", types, got, want)
+		}
+	}
+}

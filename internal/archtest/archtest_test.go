@@ -44,6 +44,7 @@ func mayImport() map[string][]string {
 		"sandbox":           {"internal/promtext", "wire"},
 		"txn":               {"cluster", "share", "wire"},
 		"share":             {"cluster", "wire"},
+		"metrics":           {"share", "txn"}, // apart from both: Prometheus costs at import time
 		"cluster":           {"internal/config", "wire"},
 		"wire":              nil,
 		"internal/config":   nil,
@@ -61,6 +62,7 @@ func mayImport() map[string][]string {
 		"internal/archtest":   nil,
 		"bench":               append([]string{"ctp", "inspect", "internal/bigcluster", "internal/kafkatest", "sandbox"}, client...),
 		"docs/gen":            {"commands", "completions"},
+		"examples":            nil,
 		"examples/gen":        nil,
 		"examples/monitoring": nil,
 	}
@@ -80,9 +82,9 @@ func usedBy() map[string][]string {
 		"go.yaml.in/yaml/v3":                    {"output", "internal/config"},
 		"github.com/itchyny/gojq":               {"ctp"},
 		"golang.org/x/term":                     {"commands"},
-		"github.com/rogpeppe/go-internal":       nil, // tests only
-		"github.com/prometheus":                 nil, // tests only: see internal/promtext
-		"github.com/VictoriaMetrics":            nil, // tests only
+		"github.com/rogpeppe/go-internal":       nil,         // tests only
+		"github.com/prometheus":                 {"metrics"}, // and tests: see internal/promtext
+		"github.com/VictoriaMetrics":            nil,         // tests only
 		"github.com/twmb/franz-go/pkg/kadm":     {"cluster", "commands", "ctp", "drain", "feature", "inspect", "sandbox", "share", "txn", "verify"},
 		"github.com/twmb/franz-go/pkg/kgo":      {"bench", "internal/apptest", "internal/demo", "internal/fakekafka", "internal/kafkatest", "cluster", "ctp", "drain", "feature", "inspect", "sandbox", "share", "txn", "verify"},
 		"github.com/twmb/franz-go/pkg/kmsg":     {"bench", "internal/bigcluster", "internal/demo", "internal/fakekafka", "internal/kafkatest", "internal/wiretap", "cluster", "ctp", "drain", "feature", "inspect", "sandbox", "share", "txn", "verify", "wire"},
