@@ -48,11 +48,12 @@ could, and ends with 3.
 
 A group hands out its lowest available offset first: to come to those that were
 asked for, the ones before are acquired and released, and each of these records
-loses one delivery. Records at the delivery count limit of the group are archived
-by that. --dry-run tells how many there are, without becoming a member.
+loses one delivery. Records at the delivery count limit of the group are
+archived by that. --dry-run tells how many there are, without becoming a member.
 
-With --prepare it stops before the commit and prints a token, by which 'kshare txn
-resume' commits or aborts the transaction. Until then the offsets are TX_PENDING.
+With --prepare it stops before the commit and prints a token, by which 'kshare
+txn resume' commits or aborts the transaction. Until then the offsets are
+TX_PENDING.
 
 --from-file has one range a line, such as "accept orders:0:7-9" or "reject
 orders:1:4"; what follows # does not count.

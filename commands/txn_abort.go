@@ -38,8 +38,9 @@ func newTxnAbortCmd(d *Deps, run runFunc[txnAbortOptions, *txnAbortResult]) *cob
 		Long: `With a token, as an argument or by --token-file, abort a prepared transaction as
 'kshare txn resume --abort' does.
 
-With --topic and --partition, write the ABORT marker of a transaction into one partition, past its coordinator
-(WriteTxnMarkers, KIP-664). It is the last resort, for transactions that hang:
+With --topic and --partition, write the ABORT marker of a transaction into one
+partition, past its coordinator (WriteTxnMarkers, KIP-664). It is the last
+resort, for transactions that hang:
 'kshare txn find-hanging' finds those that hold consumers back, 'kshare inspect
 pending' the records that were left in TX_PENDING, each with the command.
 

@@ -41,10 +41,10 @@ wait until all of it is at the brokers, and print the token of the transaction.
 Acknowledgements are named, and acquired, as by 'kshare ack'. Of each file that
 --produce names, every line becomes the value of a record.
 
-The transaction is an ordinary one: its coordinator aborts it after --txn-timeout.
-With --two-phase it has none, where the brokers offer that (KIP-939): nothing but
-a decision, or 'kshare txn fence', ends it then. To initialise another producer
-with the same transactional ID aborts it too.
+The transaction is an ordinary one: its coordinator aborts it after
+--txn-timeout. With --two-phase it has none, where the brokers offer that
+(KIP-939): nothing but a decision, or 'kshare txn fence', ends it then. To
+initialise another producer with the same transactional ID aborts it too.
 
 Without acknowledgements it works on released Kafka as well.`,
 		Example: `  kshare txn prepare --transactional-id billing-1 --group billing --accept orders:0:7-9

@@ -141,14 +141,15 @@ func runEnd(cmd *cobra.Command, d *Deps, opts txnEndOptions, from *tokenSource, 
 
 const endsLong = `
 
-The token is the argument, or is read from --token-file or, for -, from stdin. The
-transaction is looked up first: one that has ended is not ended again, and where
-that was as asked, the command succeeds. So it may be repeated until it does.
+The token is the argument, or is read from --token-file or, for -, from stdin.
+The transaction is looked up first: one that has ended is not ended again, and
+where that was as asked, the command succeeds. So it may be repeated until it
+does.
 
 It ends with 1 where the opposite was decided before, or the coordinator had
 aborted the transaction at its deadline; with 8 where another producer has used
-the transactional ID since, and with 9 where the coordinator knows nothing of the
-transaction any more: in both cases it cannot be told how it ended.
+the transactional ID since, and with 9 where the coordinator knows nothing of
+the transaction any more: in both cases it cannot be told how it ended.
 
 It needs WRITE and DESCRIBE on the transactional ID.`
 
@@ -156,8 +157,8 @@ func newTxnResumeCmd(d *Deps, run runFunc[txnEndOptions, *txnEndResult]) *cobra.
 	return newEndCmd(d, &cobra.Command{
 		Use:   "resume [<token>]",
 		Short: "End a prepared transaction by its token, in any process",
-		Long: `Commit or abort a transaction that another process has prepared, or whose outcome
-was unknown, by its token (KIP-1289, two-phase commit).` + endsLong,
+		Long: `Commit or abort a transaction that another process has prepared, or whose
+outcome was unknown, by its token (KIP-1289, two-phase commit).` + endsLong,
 		Example: `  kshare txn resume --token-file token.txt --commit
   kshare txn resume --token-file token.txt --abort --dry-run
   cat token.txt | kshare txn resume - --commit --yes`,
@@ -185,8 +186,8 @@ aborted. It changes nothing. With a transactional ID in place of the token it
 tells the same of the current or last transaction of that ID.
 
 It ends with 8 where another producer has used the transactional ID since the
-token was made, and with 9 where the coordinator knows nothing of the transaction
-any more: in both cases it cannot be told how it ended.`,
+token was made, and with 9 where the coordinator knows nothing of the
+transaction any more: in both cases it cannot be told how it ended.`,
 		Example: `  kshare txn describe --token-file token.txt
   kshare txn describe billing-1 -o json`,
 		RunE: func(cmd *cobra.Command, args []string) error {
