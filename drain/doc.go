@@ -17,13 +17,14 @@
 // nothing pending once is not drained. It takes several looks in a row over a
 // quiet period, and every source readable in each of them; see
 // [Options.QuietPeriod]. What cannot be seen makes the result
-// [StatusUnknown], never [StatusDrained].
+// [StatusUnknown], never [StatusDrained]; what leaders may hold in memory, too,
+// see [Options.AcceptMemory].
 //
-//	ev, err := observer.Observe(ctx, nil)
+//	seen, err := observer.Observe(ctx, nil)
 //	if err != nil {
 //		return err
 //	}
-//	plan, err := drain.NewPlan(ev, drain.Options{Groups: []string{"billing"}}, now)
+//	plan, err := drain.NewPlan(seen.Evidence, drain.Options{Groups: []string{"billing"}}, now)
 //	if err != nil {
 //		return err
 //	}

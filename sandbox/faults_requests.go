@@ -220,8 +220,8 @@ func fillError(dst, src reflect.Value, code int16) bool {
 		}
 		for j := range from.Len() {
 			e := reflect.New(list.Type().Elem())
-			if m := e.MethodByName("Default"); m.IsValid() {
-				m.Call(nil)
+			if d, ok := e.Interface().(interface{ Default() }); ok {
+				d.Default()
 			}
 			if s := from.Index(j); s.Kind() == reflect.Struct {
 				done = fillError(e.Elem(), s, code) || done
