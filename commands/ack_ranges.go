@@ -129,7 +129,7 @@ func (f *ackFlags) ranges(stdin io.Reader, yes bool) ([]ackRange, error) {
 		if err != nil {
 			return nil, usagef("--from-file: %s", err)
 		}
-		defer in.Close()
+		defer func() { _ = in.Close() }() // it was read
 		more, err := readAckRanges(f.FromFile, in)
 		if err != nil {
 			return nil, err

@@ -224,7 +224,7 @@ func produceLines(ctx context.Context, d *Deps, s *txn.Session, p produceFile) e
 		if err != nil {
 			return fmt.Errorf("produce to topic %q: %w", p.Topic, err)
 		}
-		defer f.Close()
+		defer func() { _ = f.Close() }() // it was read
 		in = f
 	}
 	r := bufio.NewReader(in)

@@ -59,7 +59,7 @@ func (s *tokenSource) read(cmd *cobra.Command, d *Deps, args []string, yes bool)
 		if err != nil {
 			return "", usagef("--%s: %s", tokenFileFlag, err)
 		}
-		defer f.Close()
+		defer func() { _ = f.Close() }() // it was read
 		in = f
 	default:
 		return "", usagef("the token is empty")
