@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"strconv"
 	"strings"
 	"time"
 
@@ -16,6 +17,7 @@ import (
 	"github.com/kshare/kshare/txn"
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
+	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
 // ackOptions is everything "ack" can be told.
@@ -355,8 +357,12 @@ func withAcquired(ctx context.Context, d *Deps, cl *cluster.Client, opts ackOpti
 	res.Bystanders = &acq.Bystanders
 	if acq.Bystanders > 0 {
 		res.BystanderDeliveries = &acq.MaxDeliveryCount
-		d.Warn(fmt.Sprintf("%s on the way and released: each has one delivery less left, and the largest delivery count is %d",
-			count(int(acq.Bystanders), "record was acquired", "records were acquired"), acq.MaxDeliveryCount))
+		text := fmt.Sprintf("%s on the way and released: each has one delivery less left, and the largest delivery count is %d",
+			count(int(acq.Bystanders), "record was acquired", "records were acquired"), acq.MaxDeliveryCount)
+		if limit := deliveryLimit(ctx, cl, opts.GroupID); limit > 0 && int(acq.MaxDeliveryCount) >= limit {
+			text += ", which is the limit of the group: such records are archived"
+		}
+		d.Warn(text)
 	}
 	held, lost := countOf(res.Items, ackReleased), countOf(res.Items, ackNotAcquired)
 	if held == 0 || lost > 0 && !opts.Partial {
@@ -368,6 +374,20 @@ func withAcquired(ctx context.Context, d *Deps, cl *cluster.Client, opts ackOpti
 		return hintf(&partlyError{[]error{fmt.Errorf("%d of %d offsets could not be acquired", lost, held+lost)}}, "the result on stdout says which, and why")
 	}
 	return err
+}
+
+// deliveryLimit is the delivery count limit of a group; 0 where it cannot be read,
+// or is not a config of groups.
+func deliveryLimit(ctx context.Context, cl *cluster.Client, group string) int {
+	v, ok, err := cl.ResourceConfig(ctx, kmsg.ConfigResourceTypeGroupConfig, group, "share.delivery.count.limit")
+	if err != nil || !ok {
+		return 0
+	}
+	n, err := strconv.Atoi(v)
+	if err != nil {
+		return 0
+	}
+	return n
 }
 
 // committed notes what a commit has come to.
