@@ -27,6 +27,7 @@ import (
 
 // notOnKafka are the scripts that a real Kafka has no part in, and why.
 var notOnKafka = map[string]string{
+	"ack_unknown.txtar":         "is about answers that a sandbox is told to lose",
 	"completion.txtar":          "connects to no cluster",
 	"config_check.txtar":        "connects to no cluster",
 	"config_contexts.txtar":     "connects to no cluster",
