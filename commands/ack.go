@@ -17,7 +17,6 @@ import (
 	"github.com/kshare/kshare/txn"
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
-	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
 // ackOptions is everything "ack" can be told.
@@ -379,7 +378,7 @@ func withAcquired(ctx context.Context, d *Deps, cl *cluster.Client, opts ackOpti
 // deliveryLimit is the delivery count limit of a group; 0 where it cannot be read,
 // or is not a config of groups.
 func deliveryLimit(ctx context.Context, cl *cluster.Client, group string) int {
-	v, ok, err := cl.ResourceConfig(ctx, kmsg.ConfigResourceTypeGroupConfig, group, "share.delivery.count.limit")
+	v, ok, err := cl.GroupConfig(ctx, group, "share.delivery.count.limit")
 	if err != nil || !ok {
 		return 0
 	}

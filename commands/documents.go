@@ -28,11 +28,11 @@ type Document struct {
 // the caller's.
 func Documents() []Document {
 	return []Document{
+		{Kind: "ack", Version: 1, Items: reflect.TypeFor[ackItem](), Data: reflect.TypeFor[ackResult]()},
 		{Kind: "config.change", Version: 1, Data: reflect.TypeFor[contextChange]()},
 		{Kind: "config.check", Version: 1, Items: reflect.TypeFor[configFinding](), Data: reflect.TypeFor[contextsData]()},
 		{Kind: "config.contexts", Version: 1, Items: reflect.TypeFor[contextRow](), Data: reflect.TypeFor[contextsData]()},
 		{Kind: "config.view", Version: 1, Items: reflect.TypeFor[configSetting](), Data: reflect.TypeFor[configViewData]()},
-		{Kind: "ack", Version: 1, Items: reflect.TypeFor[ackItem](), Data: reflect.TypeFor[ackResult]()},
 		{Kind: "ctp", Version: 1, Data: reflect.TypeFor[ctpResult]()},
 		{Kind: "ctp.preflight", Version: 1, Items: reflect.TypeFor[ctp.Check]()},
 		{Kind: "demo", Version: 1, Items: reflect.TypeFor[demo.Step]()},

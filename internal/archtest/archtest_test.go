@@ -92,7 +92,8 @@ func usedBy() map[string][]string {
 		"github.com/prometheus":                 {"metrics"}, // and tests: see internal/promtext
 		"github.com/VictoriaMetrics":            nil,         // tests only
 		"github.com/twmb/franz-go/pkg/kadm":     {"cluster", "commands", "ctp", "drain", "feature", "inspect", "sandbox", "share", "txn", "verify"},
-		"github.com/twmb/franz-go/pkg/kgo":      {"bench", "internal/apptest", "internal/fakekafka", "internal/kafkatest", "cluster", "ctp", "drain", "feature", "inspect", "sandbox", "share", "txn", "verify"},
+		// commands makes records of the lines of a file.
+		"github.com/twmb/franz-go/pkg/kgo":      {"bench", "commands", "internal/apptest", "internal/fakekafka", "internal/kafkatest", "cluster", "ctp", "drain", "feature", "inspect", "sandbox", "share", "txn", "verify"},
 		"github.com/twmb/franz-go/pkg/kmsg":     {"bench", "internal/bigcluster", "internal/doctor", "internal/fakekafka", "internal/kafkatest", "internal/wiretap", "cluster", "ctp", "drain", "feature", "inspect", "sandbox", "share", "txn", "verify", "wire"},
 		"github.com/twmb/franz-go/pkg/kerr":     {"bench", "internal/bigcluster", "internal/doctor", "internal/kafkatest", "cluster", "commands", "ctp", "drain", "feature", "inspect", "sandbox", "share", "txn", "verify"},
 		"github.com/twmb/franz-go/pkg/kbin":     {"cluster", "internal/bigcluster", "internal/wiretap", "sandbox", "wire"},
