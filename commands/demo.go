@@ -24,11 +24,12 @@ func newDemoCmd(d *Deps, run runFunc[demoOptions, []demo.Step]) *cobra.Command {
 		Short: "Show transactional acknowledgements on a sandbox, step by step",
 		Long: `Show the life of transactional acknowledgements on a sandbox that lives as long
 as the command: the level of share.version is raised, orders are copied in
-transactions, some records are left in TX_PENDING and looked at, drained, and
-the level is lowered again.
+transactions, some records are left in TX_PENDING and looked at, the level is
+not lowered under them, they are drained, and the level is lowered.
 
-Every step is what any client of a cluster could do, and asks the cluster
-whether it worked: a step that did not ends the demonstration.`,
+The steps of an operator are those of 'kshare feature upgrade', 'inspect
+pending', 'drain' and 'feature downgrade'. Each asks the cluster whether it
+worked: a step that did not ends the demonstration.`,
 		Example: `  kshare demo
   kshare demo --profile draft -o json`,
 		Args: noArgs,

@@ -491,6 +491,10 @@ func (w *worker) transaction(ctx context.Context, b *share.Batch) (*decisions, e
 	if err := work(ctx, b, d); err != nil {
 		return d, err
 	}
+	// What was staged may have been a later delivery of the same records.
+	if err := w.consumer.CheckHeld(b); err != nil {
+		return d, err
+	}
 	if w.drill(b) {
 		return d, ErrDrill
 	}
@@ -733,7 +737,14 @@ func (w *worker) giveBack(b *share.Batch, d *decisions) {
 	defer cancel()
 	switch {
 	case !d.sent:
-		w.release(ctx, b, b.All(wire.Release))
+		// What has expired may be acquired again already, by this member too.
+		now, held := w.opts.Now(), new(share.Batch)
+		for _, p := range b.Partitions {
+			if now.Before(p.LockDeadline) {
+				held.Partitions = append(held.Partitions, p)
+			}
+		}
+		w.release(ctx, held, held.All(wire.Release))
 	case !d.stagedOK:
 		w.consumer.Reset()
 	default:

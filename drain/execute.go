@@ -11,6 +11,7 @@ import (
 
 	"github.com/kshare/kshare/cluster"
 	"github.com/kshare/kshare/inspect"
+	"github.com/twmb/franz-go/pkg/kerr"
 )
 
 // Status is how a drain ended.
@@ -46,7 +47,7 @@ type Gauge struct {
 
 // Observer looks at a cluster. watch are transactional IDs to tell about also
 // when they have no transaction open. It may return *cluster.AuthError, which
-// ends a drain; after any other error it is asked again.
+// ends a drain where a broker said it; after any other error it is asked again.
 type Observer interface {
 	Observe(ctx context.Context, watch []string) (Observation, error)
 }
@@ -163,7 +164,8 @@ type Result struct {
 	InMemory []string `json:"may_hold_in_memory"`
 
 	// Pending is what is pending in scope at the end: its rows are the survivors.
-	// Where the last look failed it is that of the one before.
+	// Where the last look failed, or was cut off, it is that of the one before, and
+	// its Time says when that was.
 	Pending   *inspect.PendingReport `json:"-"`
 	ClusterID string                 `json:"-"`
 	Warnings  []string               `json:"-"`
@@ -218,6 +220,7 @@ type execution struct {
 	h    *history
 	acts []ActResult
 	now  time.Time
+	cut  bool // a look was ended from outside
 }
 
 func (p *Plan) execution(x Execution) *execution {
@@ -244,6 +247,7 @@ func (e *execution) run(ctx context.Context) (*Result, error) {
 			}
 		}
 		if err := e.look(ctx); err != nil {
+			e.cut = true
 			return e.stopped(err)
 		}
 	}
@@ -270,15 +274,26 @@ func (e *execution) look(ctx context.Context) error {
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
 	}
-	if _, ok := errors.AsType[*cluster.AuthError](err); ok {
+	if refused(err) {
 		return err
 	}
+	l.took = e.Clock.Now().Sub(l.began)
 	if l.err = err; err == nil {
 		l.Evidence, l.watched, l.gauge = o.Evidence, o.Producers, o.Gauge
 		l.report = inspect.NewPendingReport(o.Evidence, e.plan.Options.filter())
 	}
 	e.h.add(l)
 	return nil
+}
+
+// refused reports whether a broker says that this principal may not. One that goes
+// away with a first request unanswered looks like one that speaks another
+// protocol, and is taken for that where nothing was ever answered; here something
+// was.
+func refused(err error) bool {
+	_, auth := errors.AsType[*cluster.AuthError](err)
+	_, said := errors.AsType[*kerr.Error](err)
+	return auth && said
 }
 
 // act does acts, some at once. Where ctx ends, the rest is not attempted.
@@ -357,6 +372,10 @@ func (e *execution) stopped(cause error) (*Result, error) {
 	e.now = e.Clock.Now()
 	if errors.Is(cause, errLate) || errors.Is(cause, context.DeadlineExceeded) {
 		d := e.h.late()
+		if e.cut {
+			// It may be over since, and something else pending.
+			d.reason = fmt.Sprintf("time is up in the midst of a look; %s before: %s", e.now.Sub(e.h.last.began).Round(100*time.Millisecond), d.reason)
+		}
 		return e.end(d.end, d.reason, nil)
 	}
 	status := StatusPending

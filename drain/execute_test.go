@@ -13,6 +13,7 @@ import (
 	"github.com/kshare/kshare/cluster"
 	"github.com/kshare/kshare/inspect"
 	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kgo"
 )
 
 // world is a cluster as a test tells of it, in virtual time.
@@ -552,6 +553,8 @@ func TestExecuteFailingLooks(t *testing.T) {
 		"comes back": {errors.New("no route"), 4, StatusDrained, "", 12 * time.Second},
 		"does not":   {errors.New("no route"), 1000, StatusUnknown, "*drain.NotDrainedError", 35 * time.Second},
 		"refused":    {&cluster.AuthError{Err: kerr.SaslAuthenticationFailed}, 1000, StatusUnknown, "*cluster.AuthError", 2 * time.Second},
+		// A broker that restarts looks like one that wants another protocol.
+		"restarts": {&cluster.AuthError{Err: &kgo.ErrFirstReadEOF{}}, 4, StatusDrained, "", 12 * time.Second},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := &world{see: func(w *world) (Observation, error) {
@@ -647,6 +650,23 @@ func cancelAt(see func(*world) (Observation, error), look int, cancel func()) fu
 	}
 }
 
+// Looks that take long leave the last one time to finish, so that what is told at
+// the end is of the end.
+func TestExecuteSlowLooks(t *testing.T) {
+	var last time.Duration
+	w := shows(func(w *world) *inspect.Evidence {
+		if w.looks > 1 {
+			last = w.ago()
+			w.now = w.now.Add(7 * time.Second)
+		}
+		return evidence(with(began("billing-1", 7, 3, "Ongoing", -20*time.Second, 60_000)), staged("g", 7, 3, 5))
+	})
+	res, err := w.drain(t.Context(), t, Options{Timeout: 30 * time.Second})
+	if _, ok := errors.AsType[*TimeoutError](err); !ok || last != 20*time.Second || res.Ended.Sub(t0) != 27*time.Second {
+		t.Errorf("%s (%s) after %v, %v, with the last look at %v; want it timed out at 27 s, after one at 20 s", res.Status, res.Reason, res.Ended.Sub(t0), err, last)
+	}
+}
+
 // Time that runs out in the midst of a look, or of an act, is a deadline and no
 // failure of these.
 func TestExecuteDeadlineInside(t *testing.T) {
@@ -666,8 +686,9 @@ func TestExecuteDeadlineInside(t *testing.T) {
 				return &CoordinatorError{Op: "fence", Asked: 1, Suggested: 2, Tries: 3, Last: kerr.NotCoordinator, Err: context.Cause(ctx)}
 			}
 			res, err := w.drain(ctx, t, o)
-			if _, ok := errors.AsType[*TimeoutError](err); !ok || !errors.Is(err, context.DeadlineExceeded) || res.Status != StatusTimedOut || len(res.Pending.Rows) != 1 {
-				t.Errorf("%s (%s), %v; want it timed out", res.Status, res.Reason, err)
+			if _, ok := errors.AsType[*TimeoutError](err); !ok || !errors.Is(err, context.DeadlineExceeded) || res.Status != StatusTimedOut || len(res.Pending.Rows) != 1 ||
+				!strings.HasPrefix(res.Reason, "time is up in the midst of a look; ") {
+				t.Errorf("%s (%s), %v; want it timed out, and told of when that is", res.Status, res.Reason, err)
 			}
 			if where == "act" && (len(res.Acts) != 1 || res.Acts[0].Status != ActUnknown || !strings.Contains(*res.Acts[0].Error, "broker 1, which is not the coordinator any more (that is said to be broker 2): NOT_COORDINATOR")) {
 				t.Errorf("acts %+v", res.Acts)

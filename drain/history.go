@@ -17,6 +17,7 @@ type look struct {
 	report  *inspect.PendingReport // in scope
 	steps   []Step
 	began   time.Time
+	took    time.Duration
 	err     error // why there is no evidence; nil when there is
 }
 
@@ -285,7 +286,9 @@ type decision struct {
 
 // decide says what to do next. fences are those of the plan.
 func (h *history) decide(now, deadline time.Time, fences []Step) decision {
-	late := !now.Before(deadline)
+	// A look that time does not suffice for would be cut off, and tell nothing.
+	left := deadline.Sub(now) - h.last.took
+	late := left <= 0
 	switch {
 	case h.drained() && len(h.inMemory()) > 0 && !h.o.AcceptMemory:
 		return decision{end: StatusUnknown, reason: h.inMemoryReason()}
@@ -302,7 +305,7 @@ func (h *history) decide(now, deadline time.Time, fences []Step) decision {
 	case late:
 		return h.late()
 	}
-	return decision{wait: min(h.o.interval(), deadline.Sub(now))}
+	return decision{wait: min(h.o.interval(), left)}
 }
 
 // drained reports whether it is sure that nothing is pending. A cluster that

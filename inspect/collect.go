@@ -176,7 +176,8 @@ func readSweep(ctx context.Context, cl Cluster, brokers []cluster.BrokerVersions
 	return defaultSweep
 }
 
-// transactionTopic is led by the coordinators of transactions.
+// transactionTopic holds the state of transactions; the leader of a partition
+// coordinates those in it.
 const transactionTopic = "__transaction_state"
 
 // mostLists is how often transactions are listed while their coordinators move.

@@ -40,6 +40,7 @@ type PartitionBatch struct {
 	LockDuration time.Duration
 
 	session *session // where it was acquired
+	turn    int64    // Consumer.turns of the partition when it was
 }
 
 // acquiredCount counts the acquired offsets.

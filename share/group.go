@@ -348,7 +348,7 @@ func (c *Consumer) lookUpLeaders() error {
 
 // newSession returns a session with a leader that is not open yet.
 func (c *Consumer) newSession(node int32) *session {
-	return &session{c: c, node: node, have: make(map[TopicPartition]bool), turn: make(chan struct{}, 1), left: c.named}
+	return &session{c: c, node: node, have: make(map[TopicPartition]bool), turns: make(map[TopicPartition]int64), turn: make(chan struct{}, 1), left: c.named}
 }
 
 // lookAgain asks the leader loop for another look. Called without mu.

@@ -50,9 +50,10 @@ type session struct {
 
 	// The fields below are touched with the turn held only.
 	epoch int32
-	have  map[TopicPartition]bool // partitions in the session
-	empty int                     // fetches in a row that returned nothing
-	left  bool                    // the broker may still have a session, given up on or of a predecessor
+	have  map[TopicPartition]bool  // partitions in the session
+	turns map[TopicPartition]int64 // Consumer.turns when they were added to it
+	empty int                      // fetches in a row that returned nothing
+	left  bool                     // the broker may still have a session, given up on or of a predecessor
 
 	stale bool // open a new session with the next request; guarded by c.mu
 }
@@ -228,6 +229,7 @@ func (s *session) addPartitions(req *kmsg.ShareFetchRequest, want map[TopicParti
 		if s.have[tp] {
 			continue
 		}
+		s.turns[tp] = s.c.nextTurn(tp)
 		t := byTopic[tp.TopicID]
 		if t == nil {
 			t = &kmsg.ShareFetchRequestTopic{TopicID: tp.TopicID}
@@ -273,7 +275,9 @@ func (s *session) takeFetched(resp *kmsg.ShareFetchResponse, sent time.Time) err
 				continue
 			}
 			if err := kerr.ErrorForCode(rp.ErrorCode); err != nil {
-				delete(s.have, tp)
+				// It stays in the session, and the broker answers at once for as
+				// long as it does: a later request forgets it, when the leader is
+				// known to be another one.
 				if firstErr == nil {
 					firstErr = s.partitionError("fetch for", tp, err, rp.ErrorMessage)
 				}
@@ -292,7 +296,7 @@ func (s *session) takeFetched(resp *kmsg.ShareFetchResponse, sent time.Time) err
 			}
 			// The lock started when the broker acquired, after the request was
 			// sent: counting from there errs on the safe side.
-			p.session, p.Leader, p.LockDuration, p.LockDeadline = s, s.node, lock, sent.Add(lock)
+			p.session, p.turn, p.Leader, p.LockDuration, p.LockDeadline = s, s.turns[tp], s.node, lock, sent.Add(lock)
 			out = append(out, p)
 		}
 	}
@@ -354,7 +358,8 @@ func (s *session) partitionError(verb string, tp TopicPartition, err error, mess
 
 // Acknowledge acknowledges plainly, outside any transaction, in one request for
 // each leader. Only Gap, Accept, Release and Reject are allowed; for Renew see
-// [Consumer.Renew]. It returns the first error of each leader, joined:
+// [Consumer.Renew]. Partitions that were superseded ([Consumer.CheckHeld]) are
+// left out: what was acquired since is another batch's. It returns the first error of each leader, joined:
 // INVALID_RECORD_STATE and SHARE_SESSION_NOT_FOUND mean that the records are not
 // held any more.
 func (c *Consumer) Acknowledge(ctx context.Context, b *Batch, acks *Acknowledgements) error {
@@ -414,8 +419,12 @@ func (c *Consumer) renew(ctx context.Context, b *Batch) error {
 // eachLeader splits acks by the leaders of the batch's partitions and calls do
 // for each, at once.
 func (c *Consumer) eachLeader(ctx context.Context, b *Batch, acks *Acknowledgements, do func(context.Context, *session, *Acknowledgements) error) error {
+	superseded := c.superseded(b)
 	byNode := make(map[int32]*Acknowledgements)
 	for _, p := range b.Partitions {
+		if superseded[p.TopicPartition] {
+			continue
+		}
 		part := acks.parts[p.TopicPartition]
 		if part == nil || len(part.spans) == 0 {
 			continue

@@ -27,6 +27,7 @@ import (
 
 // notOnKafka are the scripts that a real Kafka has no part in, and why.
 var notOnKafka = map[string]string{
+	"ack_unknown.txtar":         "is about answers that a sandbox is told to lose",
 	"completion.txtar":          "connects to no cluster",
 	"config_check.txtar":        "connects to no cluster",
 	"config_contexts.txtar":     "connects to no cluster",
@@ -35,6 +36,8 @@ var notOnKafka = map[string]string{
 	"demo.txtar":                "is about the demonstration, which has a sandbox of its own",
 	"feature_tables.txtar":      "connects to no cluster",
 	"inspect_metrics.txtar":     "is about the metrics that the sandbox serves; a test of package inspect reads those of Kafka",
+	"sandbox_fault.txtar":       "is about the sandbox",
+	"runbook_rows.txtar":        "connects to no cluster",
 	"sandbox_run.txtar":         "is about the sandbox",
 	"sandbox_run_refused.txtar": "is about the sandbox",
 	"usage_errors.txtar":        "connects to no cluster",

@@ -35,13 +35,8 @@ func TestSandboxAndClientKilled(t *testing.T) {
 }
 
 // The same with a client that goes on. It has to tell the records that it got
-// from the former leader from those that it gets again from the next one: while it
-// takes them for its own, about one kill in a hundred doubles a batch. So this is
-// for who looks for that, and not for every run.
+// from the former leader from those that it gets again from the next one.
 func TestSandboxKilledUnderClient(t *testing.T) {
-	if os.Getenv("KSHARE_TEST_SANDBOX_KILLS") == "" {
-		t.Skip("KSHARE_TEST_SANDBOX_KILLS is not set")
-	}
 	t.Parallel()
 	killSandbox(t, func(*load) {})
 }

@@ -2,6 +2,7 @@ package apptest
 
 import (
 	"context"
+	"net"
 	"slices"
 	"testing"
 	"testing/synctest"
@@ -27,17 +28,19 @@ type Bench struct {
 	network kfake.VirtualNetwork
 	clients []*cluster.Client
 	closers []func(context.Context)
+	over    chan struct{} // closed at the end: nothing is far away any more
 }
 
-// Run runs a test on a bench.
-func Run(t *testing.T, d wire.Dialect, p sandbox.PendingState, do func(b *Bench)) {
+// Run runs a test on a bench. opts come after its own.
+func Run(t *testing.T, d wire.Dialect, p sandbox.PendingState, do func(b *Bench), opts ...sandbox.Option) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
-		b := &Bench{T: t, Pending: p}
+		b := &Bench{T: t, Pending: p, over: make(chan struct{})}
 		var err error
-		b.Sandbox, err = sandbox.Start(t.Context(),
+		b.Sandbox, err = sandbox.Start(t.Context(), append([]sandbox.Option{
 			sandbox.WithDialect(d), sandbox.WithPendingState(p), sandbox.WithListen(b.network.Listen), sandbox.WithBasePort(9092),
-			sandbox.WithTopics(sandbox.Topic{Name: "in", Partitions: 2}, sandbox.Topic{Name: "other", Partitions: 1}))
+			sandbox.WithTopics(sandbox.Topic{Name: "in", Partitions: 2}, sandbox.Topic{Name: "other", Partitions: 1}),
+		}, opts...)...)
 		b.Check(err)
 		defer func() {
 			if err := b.Sandbox.Close(); err != nil {
@@ -45,6 +48,7 @@ func Run(t *testing.T, d wire.Dialect, p sandbox.PendingState, do func(b *Bench)
 			}
 		}()
 		defer func() {
+			close(b.over)
 			for _, cl := range b.clients {
 				cl.Close()
 			}
@@ -81,11 +85,45 @@ func (b *Bench) Check(err error) {
 // Connect returns a further connection, which ends with the test.
 func (b *Bench) Connect() *cluster.Client {
 	b.T.Helper()
-	cl, err := cluster.Connect(b.T.Context(), cluster.Config{BootstrapServers: b.Sandbox.Addrs(), Dialer: b.network.DialContext})
+	return b.ConnectFrom(0)
+}
+
+// ConnectFrom is Connect from far away: each request takes that long to a broker.
+func (b *Bench) ConnectFrom(away time.Duration) *cluster.Client {
+	b.T.Helper()
+	cl, err := cluster.Connect(b.T.Context(), cluster.Config{
+		BootstrapServers: b.Sandbox.Addrs(),
+		Dialer: func(ctx context.Context, network, address string) (net.Conn, error) {
+			conn, err := b.network.DialContext(ctx, network, address)
+			if err != nil || away == 0 {
+				return conn, err
+			}
+			return &farConn{Conn: conn, away: away, near: b.over}, nil
+		},
+	})
 	b.Check(err)
 	b.clients = append(b.clients, cl)
 	return cl
 }
+
+// farConn is a connection to a broker that is far away.
+type farConn struct {
+	net.Conn
+	away time.Duration
+	near <-chan struct{} // closed when it is far away no more
+}
+
+func (c *farConn) Write(p []byte) (int, error) {
+	select {
+	case <-time.After(c.away):
+	case <-c.near:
+	}
+	return c.Conn.Write(p)
+}
+
+// AtEnd calls f when the test is over, before the connections are closed. Its
+// context ends after 5 s.
+func (b *Bench) AtEnd(f func(context.Context)) { b.closers = append(b.closers, f) }
 
 // Truth is what the sandbox itself knows: records in TX_PENDING, and the open
 // transactions that hold share acknowledgements.

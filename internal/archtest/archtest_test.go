@@ -49,7 +49,7 @@ func mayImport() map[string][]string {
 		"wire":              nil,
 		"internal/promtext": nil,
 		"internal/cmdtest":  {"commands"},
-		"internal/demo":     append([]string{"ctp"}, client...),
+		"internal/demo":     append([]string{"ctp", "drain", "feature", "inspect"}, client...),
 
 		// Whoever connects in plaintext needs no key stores, so cluster does
 		// without them; and settings become what auth takes.
@@ -92,9 +92,9 @@ func usedBy() map[string][]string {
 		"github.com/prometheus":                 {"metrics"}, // and tests: see internal/promtext
 		"github.com/VictoriaMetrics":            nil,         // tests only
 		"github.com/twmb/franz-go/pkg/kadm":     {"cluster", "commands", "ctp", "drain", "feature", "inspect", "sandbox", "share", "txn", "verify"},
-		"github.com/twmb/franz-go/pkg/kgo":      {"bench", "internal/apptest", "internal/demo", "internal/fakekafka", "internal/kafkatest", "cluster", "ctp", "drain", "feature", "inspect", "sandbox", "share", "txn", "verify"},
-		"github.com/twmb/franz-go/pkg/kmsg":     {"bench", "internal/bigcluster", "internal/demo", "internal/doctor", "internal/fakekafka", "internal/kafkatest", "internal/wiretap", "cluster", "ctp", "drain", "feature", "inspect", "sandbox", "share", "txn", "verify", "wire"},
-		"github.com/twmb/franz-go/pkg/kerr":     {"bench", "internal/bigcluster", "internal/demo", "internal/doctor", "internal/kafkatest", "cluster", "commands", "ctp", "drain", "feature", "inspect", "sandbox", "share", "txn", "verify"},
+		"github.com/twmb/franz-go/pkg/kgo":      {"bench", "internal/apptest", "internal/fakekafka", "internal/kafkatest", "cluster", "ctp", "drain", "feature", "inspect", "sandbox", "share", "txn", "verify"},
+		"github.com/twmb/franz-go/pkg/kmsg":     {"bench", "internal/bigcluster", "internal/doctor", "internal/fakekafka", "internal/kafkatest", "internal/wiretap", "cluster", "ctp", "drain", "feature", "inspect", "sandbox", "share", "txn", "verify", "wire"},
+		"github.com/twmb/franz-go/pkg/kerr":     {"bench", "internal/bigcluster", "internal/doctor", "internal/kafkatest", "cluster", "commands", "ctp", "drain", "feature", "inspect", "sandbox", "share", "txn", "verify"},
 		"github.com/twmb/franz-go/pkg/kbin":     {"cluster", "internal/bigcluster", "internal/wiretap", "sandbox", "wire"},
 		"github.com/twmb/franz-go/pkg/sasl":     {"cluster", "cluster/auth", "internal/kafkatest"},
 		"github.com/twmb/franz-go/pkg/kversion": {"bench", "cluster", "feature", "internal/fakekafka", "internal/kafkatest", "sandbox"},

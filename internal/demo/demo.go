@@ -1,6 +1,7 @@
 package demo
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -10,6 +11,9 @@ import (
 
 	"github.com/kshare/kshare/cluster"
 	"github.com/kshare/kshare/ctp"
+	"github.com/kshare/kshare/drain"
+	"github.com/kshare/kshare/feature"
+	"github.com/kshare/kshare/inspect"
 	"github.com/kshare/kshare/share"
 	"github.com/kshare/kshare/txn"
 	"github.com/kshare/kshare/wire"
@@ -93,7 +97,8 @@ func Run(ctx context.Context, o Options) (done []Step, err error) {
 		{"copy", "ship the paid orders, each batch in one transaction", t.copy},
 		{"stage", "acknowledge records in a transaction and leave it open", t.stage},
 		{"inspect", "see what hangs in TX_PENDING, and on whom", t.inspect},
-		{"drain", "commit, and wait until nothing is left in TX_PENDING", t.drain},
+		{"refuse", fmt.Sprintf("try to lower share.version to %d under them", t.low), t.refuse},
+		{"drain", "commit, and drain until nothing is left in TX_PENDING for sure", t.drain},
 		{"lower", fmt.Sprintf("lower share.version from %d to %d", o.Dialect.ShareVersion, t.low), t.lower},
 	} {
 		step := Step{Name: s.name, Title: s.title}
@@ -133,14 +138,45 @@ func (t *tour) look(ctx context.Context) (string, error) {
 }
 
 func (t *tour) raise(ctx context.Context) (string, error) {
-	if err := t.setShareVersion(ctx, t.Dialect.ShareVersion); err != nil {
+	change, err := t.change(ctx, feature.NewUpgrade, t.Dialect.ShareVersion)
+	if err != nil {
+		return "", err
+	}
+	if _, err := change.Execute(ctx, t.cl, t.execute()); err != nil {
 		return "", err
 	}
 	return t.expect(ctx, cluster.Usable)
 }
 
+// change makes a change of share.version, as the cluster is now.
+func (t *tour) change(ctx context.Context, to func(*feature.Report, []feature.Update) (*feature.Change, error), level int16) (*feature.Change, error) {
+	rep, err := feature.Describe(ctx, t.cl, feature.DescribeOptions{})
+	if err != nil {
+		return nil, err
+	}
+	return to(rep, []feature.Update{{Feature: wire.FeatureShareVersion, Level: level}})
+}
+
+func (t *tour) execute() feature.ExecuteOptions {
+	return feature.ExecuteOptions{Poll: lookEvery, Now: t.Now}
+}
+
+// downgrade tries to lower the level: the guard looks at who would suffer.
+func (t *tour) downgrade(ctx context.Context) error {
+	change, err := t.change(ctx, safeDowngrade, t.low)
+	if err != nil {
+		return err
+	}
+	_, err = change.Execute(ctx, t.cl, t.execute())
+	return err
+}
+
+func safeDowngrade(r *feature.Report, u []feature.Update) (*feature.Change, error) {
+	return feature.NewDowngrade(r, u, false)
+}
+
 func (t *tour) lower(ctx context.Context) (string, error) {
-	if err := t.setShareVersion(ctx, t.low); err != nil {
+	if err := t.downgrade(ctx); err != nil {
 		return "", err
 	}
 	return t.expect(ctx, cluster.NotEnabled)
@@ -205,61 +241,105 @@ func (t *tour) stage(ctx context.Context) (_ string, err error) {
 	return fmt.Sprintf("%d records of share group %q staged in transaction %q", t.session.Staged(), pendingGroup, pendingTxn), nil
 }
 
-// inspect asks the share coordinator for the state of the records and the
-// transaction coordinator for the transaction, as any operator could.
+// inspect looks at what is pending, as "kshare inspect pending" does.
 func (t *tour) inspect(ctx context.Context) (string, error) {
-	pending, err := t.pending(ctx)
+	ev, err := t.observer().Observe(ctx, nil)
 	if err != nil {
 		return "", err
 	}
-	if pending != t.session.Staged() {
-		return "", fmt.Errorf("%d records are in TX_PENDING, want the %d that were staged", pending, t.session.Staged())
+	rep := inspect.NewPendingReport(ev.Evidence, inspect.Filter{Groups: []string{pendingGroup}})
+	if rep.Status != inspect.StatusPending || rep.Records != t.session.Staged() {
+		return "", fmt.Errorf("pending: %s (%s), want the %d records that were staged", rep.Status, rep.Reason, t.session.Staged())
 	}
-	tx, err := t.describe(ctx)
-	if err != nil {
-		return "", err
+	for _, r := range rep.Rows {
+		if r.Verdict != inspect.VerdictExact || r.TransactionalID == nil || *r.TransactionalID != pendingTxn {
+			return "", fmt.Errorf("a row is %s: %s; want all to belong to transaction %q", r.Verdict, strings.Join(r.Evidence, "; "), pendingTxn)
+		}
 	}
-	return fmt.Sprintf("%d records in TX_PENDING; transaction %q is %s with producer ID %d, epoch %d, on %s",
-		pending, tx.TransactionalID, tx.State, tx.ProducerID, tx.ProducerEpoch, topicsOf(tx)), nil
+	r := rep.Rows[0]
+	return fmt.Sprintf("%d records in TX_PENDING; transaction %q is %s with producer ID %d, epoch %d; it %s",
+		rep.Records, pendingTxn, *r.TransactionState, *r.ProducerID, *r.ProducerEpoch, r.Advice), nil
 }
 
-func (t *tour) drain(ctx context.Context) (string, error) {
-	staged := t.session.Staged()
-	if err := t.session.Commit(ctx, txn.Guard{}); err != nil {
+// observer is what a drain looks with.
+func (t *tour) observer() *drain.ClusterObserver {
+	return &drain.ClusterObserver{Cluster: t.cl, Now: t.Now}
+}
+
+// refuse tries to lower the level while records are pending.
+func (t *tour) refuse(ctx context.Context) (string, error) {
+	err := t.downgrade(ctx)
+	refused, ok := errors.AsType[*feature.RefusedError](err)
+	if !ok {
+		return "", fmt.Errorf("the level was to stay where it is while records are pending, and the answer was: %w", cmp.Or(err, errLowered))
+	}
+	if _, err := t.expect(ctx, cluster.Usable); err != nil {
 		return "", err
 	}
-	looks, err := t.awaitDrained(ctx)
+	return refused.Error(), nil
+}
+
+var errLowered = errors.New("lowered")
+
+// The pace of the tour. The quiet period is short, as nobody else is on the
+// sandbox; how long it has to be elsewhere is said by [drain.Options].
+const (
+	lookEvery   = 50 * time.Millisecond
+	quietPeriod = 200 * time.Millisecond
+)
+
+// drain begins while the records are pending. The application, which knows
+// nothing of it, commits while it waits.
+func (t *tour) drain(ctx context.Context) (string, error) {
+	observer, clock := t.observer(), drain.NewClock(t.Now)
+	first, err := observer.Observe(ctx, nil)
 	if err != nil {
 		return "", err
 	}
-	tx, err := t.describe(ctx)
+	plan, err := drain.NewPlan(first.Evidence, drain.Options{Interval: lookEvery, QuietPeriod: quietPeriod}, t.Now())
+	if err != nil {
+		return "", err
+	}
+	staged, waiting := t.session.Staged(), false
+	waitCtx, stop := context.WithCancelCause(ctx)
+	defer stop(nil)
+	res, err := plan.Execute(waitCtx, drain.Execution{
+		Observer: observer, Actor: &drain.ClusterActor{Cluster: t.cl, Clock: clock}, Clock: clock,
+		Progress: func(p drain.Progress) {
+			if waiting || p.Records != staged {
+				return
+			}
+			waiting = true
+			if err := t.session.Commit(ctx, txn.Guard{}); err != nil {
+				stop(err) // there is nothing to wait for
+			}
+		},
+	})
+	if err != nil {
+		return "", err
+	}
+	if !waiting {
+		return "", fmt.Errorf("the drain met nothing: %s", res.Reason)
+	}
+	state, err := t.state(ctx)
 	if err != nil {
 		return "", err
 	}
 	if err := t.leave(ctx); err != nil {
 		return "", fmt.Errorf("leave share group %q: %w", pendingGroup, err)
 	}
-	return fmt.Sprintf("%d records acknowledged, none in TX_PENDING after %d looks; transaction %q is %s", staged, looks, tx.TransactionalID, tx.State), nil
+	return fmt.Sprintf("%d records acknowledged: transaction %q is %s; %s: %s", staged, pendingTxn, state, res.Status, res.Reason), nil
 }
 
-// lookEvery is between two looks at what is pending.
-const lookEvery = 20 * time.Millisecond
-
-// awaitDrained looks until nothing is pending: the end of a transaction is
-// confirmed before its markers are written.
-func (t *tour) awaitDrained(ctx context.Context) (looks int, err error) {
-	tick := time.NewTicker(lookEvery)
-	defer tick.Stop()
-	for {
-		pending, err := t.pending(ctx)
-		looks++
-		if err != nil || pending == 0 {
-			return looks, err
-		}
-		select {
-		case <-tick.C:
-		case <-ctx.Done():
-			return looks, fmt.Errorf("%d records are still in TX_PENDING: %w", pending, context.Cause(ctx))
-		}
+// state returns where the transaction of the tour stands, which has to be
+// committed.
+func (t *tour) state(ctx context.Context) (string, error) {
+	rep, err := inspect.DescribeTransactions(ctx, t.cl, inspect.TxnOptions{TransactionalIDs: []string{pendingTxn}, Now: t.Now})
+	if err != nil {
+		return "", err
 	}
+	if len(rep.Rows) != 1 || rep.Rows[0].State != "CompleteCommit" {
+		return "", fmt.Errorf("transaction %q is not committed: %+v", pendingTxn, rep.Rows)
+	}
+	return rep.Rows[0].State, nil
 }

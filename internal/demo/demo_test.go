@@ -49,7 +49,8 @@ func TestRun(t *testing.T) {
 				{"copy", "1000 consumed, 250 produced, 10 rejected"},
 				{"stage", "25 records of share group"},
 				{"inspect", "25 records in TX_PENDING; transaction \"demo-pending-0\" is Ongoing"},
-				{"drain", "25 records acknowledged, none in TX_PENDING"},
+				{"refuse", `refused, nothing was changed: 1 open transaction holds or may hold share acknowledgements: "demo-pending-0" (Ongoing)`},
+				{"drain", `25 records acknowledged: transaction "demo-pending-0" is CompleteCommit; drained: nothing was pending in `},
 				{"lower", "not enabled"},
 			}
 			if len(steps) != len(want) || len(started) != len(want) {

@@ -1,0 +1,88 @@
+package share_test
+
+import (
+	"context"
+	"encoding/binary"
+	"net"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/kshare/kshare/cluster"
+	"github.com/kshare/kshare/sandbox"
+	"github.com/kshare/kshare/share"
+	"github.com/twmb/franz-go/pkg/kfake"
+	"github.com/twmb/franz-go/pkg/kmsg"
+)
+
+// fetchConn counts the fetches that are sent.
+type fetchConn struct {
+	net.Conn
+	sent func()
+}
+
+func (c *fetchConn) Write(b []byte) (int, error) {
+	if len(b) > 6 && int16(binary.BigEndian.Uint16(b[4:])) == int16(kmsg.ShareFetch) {
+		c.sent()
+	}
+	return c.Conn.Write(b)
+}
+
+// A broker that leads one partition of a session no more, and still leads
+// another one, answers at once as long as the session has both: the member has
+// to take the first one out of it, and must not ask in a circle.
+func TestLeaderOfSomeMoves(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var network kfake.VirtualNetwork
+		sb, err := sandbox.Start(t.Context(), sandbox.WithListen(network.Listen), sandbox.WithBasePort(9092), sandbox.WithBrokers(2),
+			sandbox.WithTopics(sandbox.Topic{Name: "in", Partitions: 4}))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer func() {
+			if err := sb.Close(); err != nil {
+				t.Error(err)
+			}
+		}()
+		const most = 1000
+		var fetches atomic.Int64
+		var many atomic.Pointer[func()]
+		cl, err := cluster.Connect(t.Context(), cluster.Config{
+			BootstrapServers: sb.Addrs(),
+			Dialer: func(ctx context.Context, n, address string) (net.Conn, error) {
+				conn, err := network.DialContext(ctx, n, address)
+				if err != nil {
+					return nil, err
+				}
+				return &fetchConn{conn, func() {
+					if stop := many.Load(); fetches.Add(1) == most && stop != nil {
+						go (*stop)() // otherwise the bubble's time would stand still
+					}
+				}}, nil
+			},
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer cl.Close()
+		c, err := share.NewConsumer(t.Context(), cl, share.Config{GroupID: "g", Topics: []string{"in"}, MaxWait: time.Second})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Abandon()
+		many.Store(new(c.Abandon))
+		<-time.After(10 * time.Second)
+		for p := range int32(2) { // one of each broker
+			for to := range int32(2) {
+				if _, err := sb.InjectFault(t.Context(), sandbox.Fault{Kind: sandbox.FaultMoveLeader, Topic: "in", Partition: &p, ToBroker: &to}); err != nil {
+					t.Fatal(err)
+				}
+				<-time.After(30 * time.Second)
+			}
+		}
+		if n := fetches.Load(); n >= most {
+			t.Errorf("%d fetches, and more, where a second passes between two", n)
+		}
+	})
+}
