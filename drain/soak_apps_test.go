@@ -151,7 +151,7 @@ func (a *soakApp) stage(ctx context.Context, s soakStep) (string, error) {
 		return "poll", err
 	}
 	group := a.member.GroupMetadata()
-	requests := make(map[int32]*wire.TxnShareAcknowledgeRequest)
+	requests, meant := make(map[int32]*wire.TxnShareAcknowledgeRequest), make(map[int32][]place)
 	text := fmt.Sprintf("%d/%d %s", a.now.id, a.now.epoch, s.how)
 	for _, p := range batch.Partitions {
 		var acks share.Acknowledgements
@@ -174,9 +174,12 @@ func (a *soakApp) stage(ctx context.Context, s soakStep) (string, error) {
 			TopicID:    p.TopicID,
 			Partitions: []wire.TxnShareAcknowledgeRequestTopicPartition{{Partition: p.Partition, AcknowledgementBatches: batches}},
 		})
-		a.mean(place{group.GroupID, p.Topic})
+		meant[p.Leader] = append(meant[p.Leader], place{
+			group.GroupID, p.Topic, wire.ShareStatePartition(group.GroupID, p.TopicID, p.Partition, a.r.plan.statePartitions),
+		})
 	}
 	for node, req := range requests {
+		a.mean(meant[node])
 		if err := a.send(ctx, node, req); err != nil {
 			return text, err
 		}
@@ -185,20 +188,24 @@ func (a *soakApp) stage(ctx context.Context, s soakStep) (string, error) {
 }
 
 // mean notes where the transaction is going to stage.
-func (a *soakApp) mean(p place) {
+func (a *soakApp) mean(places []place) {
 	a.r.mu.Lock()
 	defer a.r.mu.Unlock()
 	if a.r.meant[a.now] == nil {
 		a.r.meant[a.now] = make(map[place]bool)
 	}
-	a.r.meant[a.now][p] = true
+	for _, p := range places {
+		a.r.meant[a.now][p] = true
+	}
 }
 
 func (a *soakApp) send(ctx context.Context, node int32, req *wire.TxnShareAcknowledgeRequest) error {
+	a.unanswered(1)
 	kresp, err := a.cl.RequestBroker(ctx, node, req)
 	if err != nil {
 		return err
 	}
+	a.unanswered(-1)
 	resp := kresp.(*wire.TxnShareAcknowledgeResponse)
 	if err := kerr.ErrorForCode(resp.ErrorCode); err != nil {
 		return err
@@ -211,6 +218,12 @@ func (a *soakApp) send(ctx context.Context, node int32, req *wire.TxnShareAcknow
 		}
 	}
 	return nil
+}
+
+func (a *soakApp) unanswered(n int) {
+	a.r.mu.Lock()
+	defer a.r.mu.Unlock()
+	a.r.unanswered[a.now] += n
 }
 
 func (a *soakApp) end(ctx context.Context, commit bool) error {

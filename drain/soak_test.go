@@ -130,6 +130,7 @@ type soakRun struct {
 	violations []string
 	meant      map[producer]map[place]bool // where transactions staged, or tried to
 	ended      map[producer]string         // how transactions ended, by the answer that their producer got
+	unanswered map[producer]int            // stages without an answer: whether they are done is not known
 }
 
 // producer is a producer at one epoch, which is one transaction.
@@ -138,13 +139,17 @@ type producer struct {
 	epoch int16
 }
 
-// place is what the scope of a drain goes by.
-type place struct{ group, topic string }
+// place is what the scope of a drain goes by, and the partition of
+// __share_group_state that a transaction lists for it.
+type place struct {
+	group, topic   string
+	statePartition int32
+}
 
 func newSoakRun(b *apptest.Bench, plan *soakPlan, tally *tally) *soakRun {
 	return &soakRun{
 		b: b, plan: plan, tally: tally, start: time.Now(), stop: make(chan struct{}),
-		meant: make(map[producer]map[place]bool), ended: make(map[producer]string),
+		meant: make(map[producer]map[place]bool), ended: make(map[producer]string), unanswered: make(map[producer]int),
 	}
 }
 
@@ -273,7 +278,7 @@ func (r *soakRun) inject(f soakFault) {
 type spy struct {
 	drain.ClusterObserver
 	r       *soakRun
-	metrics bool  // reads the metrics of brokers as well
+	metrics bool                // reads the metrics of brokers as well
 	last    truth               // before the last look
 	before  map[time.Time]truth // before each look, by when that began
 }
@@ -365,7 +370,7 @@ func (r *soakRun) judge(d soakDrain, obs *spy, plan *drain.Plan, res *drain.Resu
 			fail("it does not say of when what is pending is")
 		}
 		if left := before.and(now).in(r, d.Options); res.Status != drain.StatusUnknown {
-			for _, missing := range left.unnamed(res) {
+			for _, missing := range left.unnamed(r, res) {
 				fail("not named is %s", missing)
 			}
 		}
@@ -505,23 +510,27 @@ func (t truth) and(o truth) truth {
 	return both
 }
 
-// in returns what is in the scope of a drain: transactions by what they staged,
-// or tried to.
+// in returns what is in the scope of a drain: transactions by what they tried to
+// stage. One that lists a state partition and has nothing there but records out of
+// scope is not in it.
 func (t truth) in(r *soakRun, o drain.Options) truth {
-	in := func(p place) bool {
-		return (len(o.Groups) == 0 || slices.Contains(o.Groups, p.group)) && (len(o.Topics) == 0 || slices.Contains(o.Topics, p.topic))
+	in := func(group, topic string) bool {
+		return (len(o.Groups) == 0 || slices.Contains(o.Groups, group)) && (len(o.Topics) == 0 || slices.Contains(o.Topics, topic))
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	var out truth
 	for _, p := range t.pending {
-		if in(place{p.GroupID, p.Topic}) {
+		if in(p.GroupID, p.Topic) {
 			out.pending = append(out.pending, p)
 		}
 	}
 	for _, tx := range t.open {
 		for p := range r.meant[producer{tx.ProducerID, tx.ProducerEpoch}] {
-			if in(p) {
+			others := slices.ContainsFunc(t.pending, func(o sandbox.PendingRange) bool {
+				return o.ProducerID == tx.ProducerID && o.StatePartition == p.statePartition && !in(o.GroupID, o.Topic)
+			})
+			if in(p.group, p.topic) && slices.Contains(tx.StatePartitions, p.statePartition) && !others {
 				out.open = append(out.open, tx)
 				break
 			}
@@ -531,17 +540,20 @@ func (t truth) in(r *soakRun, o drain.Options) truth {
 }
 
 // unnamed lists what a result does not name.
-func (t truth) unnamed(res *drain.Result) []string {
+func (t truth) unnamed(r *soakRun, res *drain.Result) []string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
 	var out []string
 	for _, p := range t.pending {
-		if !inMemory(res, p) && !slices.ContainsFunc(res.Pending.Rows, func(row inspect.PendingRow) bool { return names(row, p) }) {
+		// A leader has in memory what it is about to write down. It may fail, so
+		// until then its owner is all that there is to name.
+		early := r.unanswered[producer{p.ProducerID, p.ProducerEpoch}] > 0
+		if !inMemory(res, p) && !slices.ContainsFunc(res.Pending.Rows, func(row inspect.PendingRow) bool { return names(row, p, early) }) {
 			out = append(out, rangeText(p))
 		}
 	}
 	for _, tx := range t.open {
-		if !slices.ContainsFunc(res.Pending.Rows, func(row inspect.PendingRow) bool {
-			return row.TransactionalID != nil && *row.TransactionalID == tx.TransactionalID
-		}) {
+		if !slices.ContainsFunc(res.Pending.Rows, func(row inspect.PendingRow) bool { return row.TransactionalID != nil && *row.TransactionalID == tx.TransactionalID }) {
 			out = append(out, openText(tx))
 		}
 	}
@@ -549,8 +561,8 @@ func (t truth) unnamed(res *drain.Result) []string {
 }
 
 // names reports whether a row names a range: the records, or else their owner.
-func names(row inspect.PendingRow, p sandbox.PendingRange) bool {
-	if row.FirstOffset != nil && row.GroupID != nil && row.Topic != nil {
+func names(row inspect.PendingRow, p sandbox.PendingRange, early bool) bool {
+	if row.FirstOffset != nil && row.GroupID != nil && row.Topic != nil && !early {
 		return *row.GroupID == p.GroupID && *row.Topic == p.Topic && *row.Partition == p.Partition &&
 			*row.FirstOffset <= p.FirstOffset && p.LastOffset <= *row.LastOffset
 	}
