@@ -6,7 +6,7 @@ GORELEASER := go run github.com/goreleaser/goreleaser/v2@v2.13.0
 FUZZTIME   ?= 30s
 
 .DEFAULT_GOAL := help
-.PHONY: help build test race script test-kafka golden fuzz bench lint fmt vuln docs check snapshot
+.PHONY: help build test race soak script test-kafka golden fuzz bench lint fmt vuln docs check snapshot
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -19,6 +19,9 @@ test: ## Run all tests
 
 race: ## Run all tests under the race detector
 	go test -race ./...
+
+soak: ## Drain 100,000 random sandboxes under random faults; SEED repeats one run
+	go test ./drain -run Soak -timeout 0 -v $(if $(SEED),-seed $(SEED),-soak 100000)
 
 script: ## Run the end-to-end scripts alone
 	go test ./cmd/kshare -run TestScript
