@@ -4,6 +4,8 @@
 TOOL       := go tool -modfile=tools/go.mod
 GORELEASER := go run github.com/goreleaser/goreleaser/v2@v2.13.0
 FUZZTIME   ?= 30s
+SOAK       ?= 100000
+SEED       ?= 1
 
 .DEFAULT_GOAL := help
 .PHONY: help build test race soak script test-kafka golden fuzz bench lint fmt vuln docs check snapshot
@@ -20,8 +22,8 @@ test: ## Run all tests
 race: ## Run all tests under the race detector
 	go test -race ./...
 
-soak: ## Drain 100,000 random sandboxes under random faults; SEED repeats one run
-	go test ./drain -run Soak -timeout 0 -v $(if $(SEED),-seed $(SEED),-soak 100000)
+soak: ## Drain under random faults, SOAK times from SEED on
+	go test ./drain -run Soak -soak $(SOAK) -seed $(SEED) -timeout 0 -v
 
 script: ## Run the end-to-end scripts alone
 	go test ./cmd/kshare -run TestScript

@@ -85,11 +85,13 @@ type Options struct {
 	Timeout time.Duration
 }
 
-func (o Options) looks() int                { return cmp.Or(o.Looks, DefaultLooks) }
-func (o Options) interval() time.Duration   { return cmp.Or(o.Interval, DefaultInterval) }
-func (o Options) filter() inspect.Filter    { return inspect.Filter{Groups: o.Groups, Topics: o.Topics} }
-func (o Options) scoped() bool              { return len(o.Groups)+len(o.Topics) > 0 }
-func (o Options) fences(id string) bool     { return slices.Contains(o.Fence, id) }
+func (o Options) looks() int              { return cmp.Or(o.Looks, DefaultLooks) }
+func (o Options) interval() time.Duration { return cmp.Or(o.Interval, DefaultInterval) }
+func (o Options) scoped() bool            { return len(o.Groups)+len(o.Topics) > 0 }
+func (o Options) fences(id string) bool   { return slices.Contains(o.Fence, id) }
+func (o Options) filter() inspect.Filter {
+	return inspect.Filter{Groups: o.Groups, Topics: o.Topics, Done: true}
+}
 func (o Options) withoutFencing() Options   { o.Fence, o.FenceAll = nil, false; return o }
 func (o Options) shortQuiet() time.Duration { return max(shortQuiet, 2*o.interval()) }
 

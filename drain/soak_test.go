@@ -553,7 +553,9 @@ func (t truth) unnamed(r *soakRun, res *drain.Result) []string {
 		}
 	}
 	for _, tx := range t.open {
-		if !slices.ContainsFunc(res.Pending.Rows, func(row inspect.PendingRow) bool { return row.TransactionalID != nil && *row.TransactionalID == tx.TransactionalID }) {
+		if !slices.ContainsFunc(res.Pending.Rows, func(row inspect.PendingRow) bool {
+			return row.TransactionalID != nil && *row.TransactionalID == tx.TransactionalID
+		}) {
 			out = append(out, openText(tx))
 		}
 	}

@@ -166,4 +166,8 @@ type Filter struct {
 	Topics           []string
 	TransactionalIDs []string
 	OlderThan        time.Duration
+	// Done lets candidates count that are done, for what may become pending: a
+	// transaction that lists the state partition of one may have been refused
+	// there, or found its records done, and can stage the next ones.
+	Done bool
 }

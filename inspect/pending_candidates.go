@@ -18,6 +18,7 @@ const unmovedFor = 30 * time.Second
 type candidates struct {
 	count, groups int
 	passes        bool             // the filter lets one of them through
+	donePasses    bool             // or one that is done, where that counts
 	named         []CandidateShare // the first MaxCandidates
 	first         candidate
 	unmoved       int       // those that have not moved
@@ -50,21 +51,29 @@ func (j *join) indexGroup(g *Group) {
 	counted := make(map[int32]bool)
 	for i := range g.Partitions {
 		p := &g.Partitions[i]
-		if p.Lag == 0 {
+		if p.Lag == 0 && !j.f.Done {
 			continue
 		}
 		n := wire.ShareStatePartition(g.GroupID, p.TopicID, p.Partition, j.ev.StatePartitions)
 		c := j.candidates[n]
 		if c == nil {
-			c = &candidates{first: candidate{g.GroupID, *p}}
+			c = &candidates{}
 			j.candidates[n] = c
+		}
+		passes := passes(j.f.Groups, &g.GroupID) && passes(j.f.Topics, &p.Topic)
+		if p.Lag == 0 {
+			c.donePasses = c.donePasses || passes
+			continue
+		}
+		if c.count == 0 {
+			c.first = candidate{g.GroupID, *p}
 		}
 		if !counted[n] {
 			counted[n] = true
 			c.groups++
 		}
 		c.count++
-		c.passes = c.passes || passes(j.f.Groups, &g.GroupID) && passes(j.f.Topics, &p.Topic)
+		c.passes = c.passes || passes
 		if len(c.named) < MaxCandidates {
 			c.named = append(c.named, CandidateShare{GroupID: g.GroupID, Topic: p.Topic, Partition: p.Partition, Lag: told(p.Lag)})
 		}

@@ -696,6 +696,33 @@ func TestFilter(t *testing.T) {
 	}
 }
 
+// A transaction may yet stage in a share-partition that is done now.
+func TestFilterDone(t *testing.T) {
+	ev := evidence(func(ev *Evidence) { ev.StatePartitions = 1 }, with(txn("a", "Ongoing", 1, 5, 0)), group("g1", 3), group("g2", 0))
+	for _, tt := range []struct {
+		f    Filter
+		rows int
+	}{
+		{Filter{Groups: []string{"g1"}}, 1},
+		{Filter{Groups: []string{"g2"}}, 0},
+		{Filter{Groups: []string{"g2"}, Done: true}, 1},
+		{Filter{Groups: []string{"g2"}, Topics: []string{"other"}, Done: true}, 0},
+	} {
+		if rep := NewPendingReport(ev, tt.f); len(rep.Rows) != tt.rows {
+			t.Errorf("%+v gives %q, want %d rows", tt.f, rowsOf(rep), tt.rows)
+		}
+	}
+	// Its own records elsewhere tell that it is not of that group.
+	ev = evidence(func(ev *Evidence) { ev.StatePartitions = 1 }, with(txn("a", "Ongoing", 1, 5, 0)), group("g1", 3), group("g2", 0),
+		states("g1", 0, staged(10, 19, 1, 5, wire.Accept)))
+	for i := range ev.States {
+		ev.States[i].StatePartition = 0
+	}
+	if rep := NewPendingReport(ev, Filter{Groups: []string{"g2"}, Done: true}); len(rep.Rows) != 0 {
+		t.Errorf("rows %q", rowsOf(rep))
+	}
+}
+
 // The status is about what passes, and a gap stays one.
 func TestFilterAndStatus(t *testing.T) {
 	none := Filter{Groups: []string{"g3"}}

@@ -33,12 +33,12 @@ func (j *join) passes(r *PendingRow) bool {
 		return false
 	}
 	// One of several candidates that a row names is a guess: it may be another.
-	named := r.GroupID != nil && r.CandidateParts <= 1
+	named := r.GroupID != nil && (r.CandidateParts <= 1 && !f.Done || r.FirstOffset != nil)
 	if named || r.StatePartition < 0 || len(f.Groups)+len(f.Topics) == 0 {
 		return passes(f.Groups, r.GroupID) && passes(f.Topics, r.Topic)
 	}
 	c := j.candidatesOf(r.StatePartition)
-	return c.passes || c.count == 0 || j.hidesGroups
+	return c.passes || c.donePasses || c.count == 0 || j.hidesGroups
 }
 
 // passes reports whether value is among those wanted; nil may be any.
