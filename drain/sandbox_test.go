@@ -223,6 +223,31 @@ func TestSandboxMemory(t *testing.T) {
 	})
 }
 
+// Coordinators that do not answer hide their transactions. What these hold is not
+// taken for left behind: no marker is written for it.
+func TestSandboxCoordinatorsFail(t *testing.T) {
+	everywhere(t, func(b bench) {
+		inject := func(f sandbox.Fault) {
+			if _, err := b.Sandbox.InjectFault(b.T.Context(), f); err != nil {
+				b.T.Error(err)
+			}
+		}
+		b.App("g", "in", "billing-1").MustStage()
+		inject(sandbox.Fault{Kind: sandbox.FaultStopSweeper})
+		time.AfterFunc(5*time.Second, func() {
+			inject(sandbox.Fault{Kind: sandbox.FaultFailCoordinator, Coordinator: sandbox.CoordinatorTransaction})
+		})
+		res, err := b.drain(b.T.Context(), drain.Options{AbortHanging: true, Timeout: 3 * time.Minute})
+		if res.Status != drain.StatusUnknown || len(res.Acts) > 0 {
+			b.T.Errorf("drain: %s (%s), %v, with acts %+v; want it unknown, and nothing done", res.Status, res.Reason, err, res.Acts)
+		}
+		b.Sandbox.ClearFaults()
+		if records, open := b.Truth(); records != 1 || open != 1 {
+			b.T.Errorf("%d records are pending in %d transactions, want 1 in 1", records, open)
+		}
+	})
+}
+
 // Time that is too short is told as such.
 func TestSandboxTimesOut(t *testing.T) {
 	everywhere(t, func(b bench) {

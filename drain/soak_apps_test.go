@@ -3,6 +3,7 @@ package drain_test
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -73,6 +74,7 @@ func (a *soakApp) run() {
 }
 
 func (a *soakApp) do(s soakStep) {
+	a.rests(false)
 	ctx, cancel := context.WithTimeout(a.r.b.T.Context(), requestTimeout)
 	defer cancel()
 	switch s.do {
@@ -246,5 +248,23 @@ func (a *soakApp) end(ctx context.Context, commit bool) error {
 	a.r.mu.Lock()
 	defer a.r.mu.Unlock()
 	a.r.ended[was] = map[bool]string{true: "committed", false: "aborted"}[commit]
+	a.r.rests[was] = !a.forgotten()
 	return nil
+}
+
+// rests notes that the transactional ID is going to do something.
+func (a *soakApp) rests(is bool) {
+	a.r.mu.Lock()
+	defer a.r.mu.Unlock()
+	for _, p := range []producer{a.now, a.former} {
+		a.r.rests[p] = is
+	}
+}
+
+// forgotten reports whether the coordinator forgets the transactional ID, now or
+// later, and so how its last transaction ended.
+func (a *soakApp) forgotten() bool {
+	return slices.ContainsFunc(a.r.plan.faults, func(f soakFault) bool {
+		return f.Kind == sandbox.FaultForgetTransaction && f.TransactionalID == a.id
+	})
 }

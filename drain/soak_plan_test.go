@@ -133,6 +133,9 @@ func newSoakPlan(seed uint64) *soakPlan {
 	for i := range 1 + p.IntN(2) {
 		p.drains = append(p.drains, p.drain(i))
 	}
+	if p.chance(25) {
+		p.together()
+	}
 	p.finally = p.chance(30)
 	p.last = drain.Options{FenceAll: true, AbortHanging: true, Interval: p.seconds(1, 5)}
 	return p.soakPlan
@@ -194,7 +197,7 @@ func (p planner) keysToFail() []int16 {
 }
 
 func (p planner) fault() soakFault {
-	f := soakFault{at: p.seconds(0, pick(p.Rand, 5, 30, 60.0)), lasts: p.seconds(0.5, 20)}
+	f := soakFault{at: p.seconds(0, pick(p.Rand, 5, 30, 60.0)), lasts: p.seconds(0.5, pick(p.Rand, 5, 20, 90.0))}
 	f.Kind = pick(p.Rand, sandbox.FaultKinds()...)
 	txn := func() {
 		if p.chance(50) {
@@ -290,6 +293,23 @@ func (p planner) fault() soakFault {
 		f.lasts = p.seconds(5, 60)
 	}
 	return f
+}
+
+// together makes a fault last all through a drain that acts: what it hides must
+// not be taken for gone.
+func (p planner) together() {
+	if len(p.faults) == 0 {
+		return
+	}
+	f, d := &p.faults[p.IntN(len(p.faults))], &p.drains[0]
+	d.AbortHanging = true
+	if f.lasts > 0 {
+		f.at, f.lasts, f.Count, f.DurationMs = d.at+p.seconds(0, 10), p.seconds(20, 120), 0, 0
+	}
+	for i := range p.apps {
+		a := &p.apps[i]
+		a.at, a.timeout = max(0, d.at-p.seconds(0, 5)), p.seconds(60, 300)
+	}
 }
 
 func (p planner) drain(i int) soakDrain {

@@ -1,6 +1,7 @@
 package drain_test
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"flag"
@@ -130,6 +131,7 @@ type soakRun struct {
 	violations []string
 	meant      map[producer]map[place]bool // where transactions staged, or tried to
 	ended      map[producer]string         // how transactions ended, by the answer that their producer got
+	rests      map[producer]bool           // ended, and its transactional ID did nothing since
 	unanswered map[producer]int            // stages without an answer: whether they are done is not known
 }
 
@@ -149,7 +151,7 @@ type place struct {
 func newSoakRun(b *apptest.Bench, plan *soakPlan, tally *tally) *soakRun {
 	return &soakRun{
 		b: b, plan: plan, tally: tally, start: time.Now(), stop: make(chan struct{}),
-		meant: make(map[producer]map[place]bool), ended: make(map[producer]string), unanswered: make(map[producer]int),
+		meant: make(map[producer]map[place]bool), ended: make(map[producer]string), rests: make(map[producer]bool), unanswered: make(map[producer]int),
 	}
 }
 
@@ -281,16 +283,19 @@ type spy struct {
 	metrics bool                // reads the metrics of brokers as well
 	last    truth               // before the last look
 	before  map[time.Time]truth // before each look, by when that began
+	during  map[time.Time]truth // what was so before it and after it
 }
 
 func (r *soakRun) observer(d soakDrain) *spy {
-	return &spy{r: r, metrics: d.metrics, before: make(map[time.Time]truth), ClusterObserver: drain.ClusterObserver{Cluster: r.b.ConnectFrom(d.away), Now: time.Now}}
+	return &spy{r: r, metrics: d.metrics, before: make(map[time.Time]truth), during: make(map[time.Time]truth), ClusterObserver: drain.ClusterObserver{Cluster: r.b.ConnectFrom(d.away), Now: time.Now}}
 }
 
 func (s *spy) Observe(ctx context.Context, watch []string) (drain.Observation, error) {
+	began := time.Now()
 	s.last = s.r.truth()
-	s.before[time.Now()] = s.last
+	s.before[began] = s.last
 	o, err := s.ClusterObserver.Observe(ctx, watch)
+	s.during[began] = s.last.and(s.r.truth())
 	if err == nil && s.metrics {
 		st, err := s.r.b.Sandbox.State()
 		s.r.b.Check(err)
@@ -298,6 +303,33 @@ func (s *spy) Observe(ctx context.Context, watch []string) (drain.Observation, e
 	}
 	s.r.tally.count("looks", map[bool]string{true: "that saw something", false: "that failed"}[err == nil])
 	return o, err
+}
+
+// watchedActor looks at the truth before it writes an end marker.
+type watchedActor struct {
+	drain.ClusterActor
+	r *soakRun
+	d soakDrain
+}
+
+// WriteMarkers fails the run where a transaction is open that will end the records
+// by itself, or whose coordinator still says that it ended otherwise.
+func (a *watchedActor) WriteMarkers(ctx context.Context, s drain.Step) error {
+	p := producer{*s.ProducerID, *s.ProducerEpoch}
+	a.r.event("drain %s: %s of %d/%d in state partitions %v: %s", a.d.name, s.Action, p.id, p.epoch, s.StatePartitions, s.Reason)
+	for _, tx := range a.r.truth().open {
+		listed := slices.ContainsFunc(s.StatePartitions, func(n int32) bool { return slices.Contains(tx.StatePartitions, n) })
+		if tx.ProducerID == p.id && tx.ProducerEpoch == p.epoch && listed {
+			a.r.violate("drain %s (%s) writes the %s marker for what is open: %s: %s", a.d.name, a.d, s.Action, openText(tx), s.Reason)
+		}
+	}
+	a.r.mu.Lock()
+	how, rests := a.r.ended[p], a.r.rests[p]
+	a.r.mu.Unlock()
+	if rests && how == "committed" && s.Action != drain.ActionCommit || how == "aborted" && s.Action == drain.ActionCommit {
+		a.r.violate("drain %s (%s) writes the %s marker for what is %s (%d/%d): %s", a.d.name, a.d, s.Action, how, p.id, p.epoch, s.Reason)
+	}
+	return a.ClusterActor.WriteMarkers(ctx, s)
 }
 
 // firstLooks is how often a drain tries its first look.
@@ -332,7 +364,7 @@ func (r *soakRun) drain(d soakDrain, obs *spy) (*drain.Result, error) {
 	}
 	r.event("drain %s begins: %s", d.name, d)
 	res, err := plan.Execute(ctx, drain.Execution{
-		Observer: obs, Actor: &drain.ClusterActor{Cluster: obs.Cluster, Clock: clock}, Clock: clock,
+		Observer: obs, Actor: &watchedActor{drain.ClusterActor{Cluster: obs.Cluster, Clock: clock}, r, d}, Clock: clock,
 	})
 	r.event("drain %s ends: %s (%s); %v", d.name, res.Status, res.Reason, err)
 	r.judge(d, obs, plan, res, err)
@@ -361,6 +393,7 @@ func (r *soakRun) judge(d soakDrain, obs *spy, plan *drain.Plan, res *drain.Resu
 		if !left.empty() {
 			fail("left is %s", left)
 		}
+		r.judgeQuiet(d, obs, res, fail)
 	} else {
 		if err == nil || res.Reason == "" {
 			fail("without an error, or a reason")
@@ -379,36 +412,41 @@ func (r *soakRun) judge(d soakDrain, obs *spy, plan *drain.Plan, res *drain.Resu
 		fail("nothing says what is unknown")
 	}
 	// A look may end a little after time is up.
-	if over := res.Ended.Sub(plan.Deadline); over > cmpInterval(d.Options)+time.Second {
+	if over := res.Ended.Sub(plan.Deadline); over > cmp.Or(d.Interval, drain.DefaultInterval)+time.Second {
 		fail("%v too late", over)
 	}
-	r.judgeActs(res, fail)
-}
-
-func cmpInterval(o drain.Options) time.Duration {
-	if o.Interval == 0 {
-		return drain.DefaultInterval
-	}
-	return o.Interval
-}
-
-// judgeActs fails where what was done contradicts the answer that a producer got
-// for its transaction.
-func (r *soakRun) judgeActs(res *drain.Result, fail func(string, ...any)) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
 	for _, a := range res.Acts {
 		r.tally.count("acts", fmt.Sprintf("%s %s", a.Action, a.Status))
-		if a.ProducerID == nil || a.ProducerEpoch == nil {
+	}
+}
+
+// judgeQuiet fails where a drain was not quiet for as long as it has to be.
+func (r *soakRun) judgeQuiet(d soakDrain, obs *spy, res *drain.Result, fail func(string, ...any)) {
+	least := 5 * time.Second
+	switch {
+	case d.QuietPeriod > 0:
+		least = d.QuietPeriod
+	case r.plan.pending == sandbox.PendingMemory: // Kafka's default timeout, and a sweep
+		least = time.Minute + 10*time.Second
+	}
+	if res.Clean < cmp.Or(d.Looks, drain.DefaultLooks) || res.QuietMS < least.Milliseconds() || res.QuietMS < res.QuietPeriodMS {
+		fail("%d looks in %d ms are too little", res.Clean, res.QuietMS)
+	}
+	for began, t := range obs.during {
+		if res.Ended.Sub(began) > time.Duration(res.QuietMS)*time.Millisecond {
 			continue
 		}
-		switch how := r.ended[producer{*a.ProducerID, *a.ProducerEpoch}]; {
-		case how == "committed" && a.Action == drain.ActionAbort && a.Warning == "":
-			defer fail("aborted what %d/%d has committed, without a warning", *a.ProducerID, *a.ProducerEpoch)
-		case how == "aborted" && a.Action == drain.ActionCommit:
-			defer fail("committed what %d/%d has aborted", *a.ProducerID, *a.ProducerEpoch)
+		t = t.in(r, d.Options)
+		t.pending = slices.DeleteFunc(t.pending, func(p sandbox.PendingRange) bool { return r.plan.pending == sandbox.PendingMemory && !t.owns(p) })
+		if !t.empty() {
+			fail("all through the look at %v there was %s", began.Sub(r.start), t)
 		}
 	}
+}
+
+// owns reports whether a transaction that is open holds a range.
+func (t truth) owns(p sandbox.PendingRange) bool {
+	return slices.ContainsFunc(t.open, func(tx sandbox.OpenTransaction) bool { return tx.ProducerID == p.ProducerID })
 }
 
 func evidenceText(res *drain.Result, obs *spy, now truth) string {

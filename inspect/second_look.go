@@ -293,16 +293,17 @@ func (s *secondLook) statesOf(ctx context.Context, lost []staging) error {
 }
 
 // keepEnded keeps the transactions that stagings had as owners, as far as it is
-// known which.
+// known which. One whose coordinator did not answer is not kept: it may be open.
 func (s *secondLook) keepEnded(lost []staging) {
 	kept := make(map[int64]bool)
 	for _, g := range lost {
 		id, ok := s.idOf[g.owner.producerID]
-		if !ok || kept[g.owner.producerID] {
+		now, told := s.now[id]
+		if !ok || !told || kept[g.owner.producerID] {
 			continue
 		}
 		t := Transaction{TransactionalID: id, State: "Dead", ProducerID: g.owner.producerID, ProducerEpoch: -1, Coordinator: -1, TimeoutMS: -1}
-		if now := s.now[id]; now != nil {
+		if now != nil {
 			t = *now
 		}
 		if t.Open() && t.ProducerID == g.owner.producerID && t.ProducerEpoch == g.owner.producerEpoch {
