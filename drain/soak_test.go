@@ -7,7 +7,6 @@ import (
 	"flag"
 	"fmt"
 	"math/rand/v2"
-	"os"
 	"runtime"
 	"runtime/debug"
 	"slices"
@@ -101,8 +100,7 @@ func soakOne(t *testing.T, seed uint64, tally *tally) bool {
 	defer late.Stop()
 	defer func() {
 		if p := recover(); p != nil { // such as goroutines that are left in the bubble
-			fmt.Fprintf(os.Stderr, "seed %d: %s\n", seed, again)
-			panic(p)
+			panic(fmt.Sprintf("seed %d: %s: %v", seed, again, p))
 		}
 	}()
 	plan := newSoakPlan(seed)
