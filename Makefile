@@ -8,7 +8,7 @@ SOAK       ?= 100000
 SEED       ?= 1
 
 .DEFAULT_GOAL := help
-.PHONY: help build test race script test-kafka golden fuzz bench soak lint fmt vuln docs check snapshot
+.PHONY: help build test race soak script test-kafka golden fuzz bench lint fmt vuln docs check snapshot
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -21,6 +21,9 @@ test: ## Run all tests
 
 race: ## Run all tests under the race detector
 	go test -race ./...
+
+soak: ## Drain under random faults, SOAK times from SEED on
+	go test ./drain -run Soak -soak $(SOAK) -seed $(SEED) -timeout 0 -v
 
 script: ## Run the end-to-end scripts alone
 	go test ./cmd/kshare -run TestScript
@@ -42,10 +45,6 @@ bench: ## Compare ctp with a plain consumer-group loop, and measure the sandbox;
 	go test -run '^$$' -bench 'StageResolve|ShareTransactions' -benchmem -benchtime 3x ./sandbox
 	go test -run '^$$' -bench FeatureDescribe -benchtime 20x ./cmd/kshare
 	go test -run '^$$' -bench Alternating ./share
-
-# The tests do 2,000 runs of it. A run that fails says how to repeat it.
-soak: ## Drain under random faults, SOAK times from SEED on
-	go test ./drain -run Soak -soak $(SOAK) -seed $(SEED) -timeout 0 -v
 
 lint: ## Run the linters and check the format
 	$(TOOL) golangci-lint run ./...

@@ -130,6 +130,12 @@ func (c *Client) ResourceConfig(ctx context.Context, resource kmsg.ConfigResourc
 	return "", false, nil
 }
 
+// GroupConfig returns the value in force of a config of a group, and whether the
+// brokers know it; see [Client.ResourceConfig].
+func (c *Client) GroupConfig(ctx context.Context, group, config string) (string, bool, error) {
+	return c.ResourceConfig(ctx, kmsg.ConfigResourceTypeGroupConfig, group, config)
+}
+
 // AnyBroker returns the node ID of a broker that is alive, the lowest one.
 func (c *Client) AnyBroker(ctx context.Context) (int32, error) {
 	brokers, err := c.brokers(ctx)

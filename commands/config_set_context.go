@@ -2,9 +2,12 @@ package commands
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
+	"github.com/kshare/kshare/cluster/auth"
 	"github.com/kshare/kshare/internal/config"
 	"github.com/kshare/kshare/output"
 	"github.com/spf13/cobra"
@@ -93,7 +96,17 @@ func contextSettings(given map[config.Key]string, set, unset []string) (config.C
 	}
 	for key, text := range ch.Set {
 		s, _ := config.Find(key)
-		if err := s.ParseText(text); err != nil {
+		err := s.ParseText(text)
+		switch {
+		case err != nil:
+		case key == config.SASLMechanism:
+			err = auth.CheckMechanism(text)
+		case key == config.Dialect:
+			err = checkDialect(text)
+		case key == config.BootstrapServer && slices.ContainsFunc(strings.Split(text, ","), func(s string) bool { return !isServer(strings.TrimSpace(s)) }):
+			err = errors.New("want HOST:PORT, or several with commas between")
+		}
+		if err != nil {
 			return ch, usagef("%s: %s", key, err)
 		}
 	}

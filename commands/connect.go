@@ -225,11 +225,10 @@ func (d *Deps) command(line string) string {
 	if len(d.flags.Bootstrap) > 0 {
 		line += " -b " + strings.Join(d.flags.Bootstrap, ",")
 	}
-	if d.used.Context != "" {
-		line += " --context " + d.used.Context
-	}
-	if d.used.CommandConfig != "" {
-		line += " --command-config " + d.used.CommandConfig
+	for _, f := range []struct{ flag, value string }{{"context", d.used.Context}, {"command-config", d.used.CommandConfig}} {
+		if word, ok := output.ShellQuote(f.value); ok && f.value != "" {
+			line += " --" + f.flag + " " + word
+		}
 	}
 	return line
 }

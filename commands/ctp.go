@@ -394,7 +394,7 @@ func ctpError(err error, opts *ctpOptions) error {
 		return hintf(err, "%s; where share groups are enabled, --guarantee at-least-once works", e.Advice)
 	}
 	if e, ok := errors.AsType[*txn.OutcomeUnknownError](err); ok {
-		return hintf(err, "output and acknowledgements share the outcome; describe the transaction of %q to learn it, then run again: nothing is lost or doubled either way", e.TransactionalID)
+		return hintf(err, "output and acknowledgements share the outcome; 'kshare txn describe %s' tells it, then run again: nothing is lost or doubled either way", e.Token())
 	}
 	return err
 }

@@ -28,6 +28,7 @@ type Document struct {
 // the caller's.
 func Documents() []Document {
 	return []Document{
+		{Kind: "ack", Version: 1, Items: reflect.TypeFor[ackItem](), Data: reflect.TypeFor[ackResult]()},
 		{Kind: "config.change", Version: 1, Data: reflect.TypeFor[contextChange]()},
 		{Kind: "config.check", Version: 1, Items: reflect.TypeFor[configFinding](), Data: reflect.TypeFor[contextsData]()},
 		{Kind: "config.contexts", Version: 1, Items: reflect.TypeFor[contextRow](), Data: reflect.TypeFor[contextsData]()},
@@ -54,7 +55,10 @@ func Documents() []Document {
 		{Kind: "sandbox.fault", Version: 1, Items: reflect.TypeFor[sandbox.Fault]()},
 		{Kind: "sandbox.run", Version: 1, Data: reflect.TypeFor[sandboxInfo]()},
 		{Kind: "txn.abort", Version: 1, Items: reflect.TypeFor[txnAbort](), Data: reflect.TypeFor[txnAbortResult]()},
+		{Kind: "txn.describe", Version: 1, Items: reflect.TypeFor[txnEnd](), Data: reflect.TypeFor[txnEndResult]()},
 		{Kind: "txn.fence", Version: 1, Items: reflect.TypeFor[txnFence](), Data: reflect.TypeFor[txnFenceResult]()},
+		{Kind: "txn.prepare", Version: 1, Items: reflect.TypeFor[ackItem](), Data: reflect.TypeFor[ackResult]()},
+		{Kind: "txn.resume", Version: 1, Items: reflect.TypeFor[txnEnd](), Data: reflect.TypeFor[txnEndResult]()},
 		{Kind: "version", Version: 1, Data: reflect.TypeFor[versionInfo]()},
 
 		{Kind: "error", Version: 1, Line: reflect.TypeFor[errorLine]()},

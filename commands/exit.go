@@ -88,8 +88,9 @@ type exitRule struct {
 // row here by isAny(pkg.ErrX) or isA[*pkg.XError]().
 func exitRules() []exitRule {
 	return []exitRule{
+		{exitUnknownOutcome, isA[*txn.NotKnownError](), ""},
 		{exitUnknownOutcome, isA[*txn.OutcomeUnknownError](), "records and acknowledgements share the outcome; ask again with the transactional id above before the batch is repeated"},
-		{exitUsage, anyOf(isA[*usageError](), isA[*ctp.OptionError](), isA[*txn.TimeoutRejectedError](),
+		{exitUsage, anyOf(isA[*usageError](), isA[*ctp.OptionError](), isA[*txn.TimeoutRejectedError](), isA[*txn.TokenError](),
 			isA[*sandbox.AddressError](), isA[*sandbox.MismatchError](),
 			isA[*cluster.ListenerError](), isA[*cluster.ConfigError](),
 			isA[*config.Error](), isA[*auth.ConfigError](), isA[*feature.DirectionError]()), ""},
@@ -109,9 +110,10 @@ func exitRules() []exitRule {
 			kerr.DelegationTokenAuthDisabled, kerr.SecurityDisabled,
 		)), "check the credentials, and the ACLs of this principal"},
 		{exitRefused, anyOf(isA[*feature.RefusedError](), isA[*drain.RefusedError](), isA[*drain.NotDrainedError](),
-			isA[*ctp.RefusedError](), isA[*pendingCheckError](), isA[*inspect.AlertError](), isA[*inspect.UndecidedError](), isPendingUpdate), ""},
+			isA[*ctp.RefusedError](), isA[*pendingCheckError](), isA[*inspect.AlertError](), isA[*inspect.UndecidedError](), isA[*ackRefusedError](), isPendingUpdate), ""},
 		{exitUnsupported, anyOf(isA[*cluster.UnsupportedError](), isAny(kerr.UnsupportedVersion)), ""},
 		{exitDeadline, anyOf(isA[*cluster.DialError](), isA[*feature.NotConfirmedError](), isA[*ctp.StalledError](), isDeadline), ""},
+		{exitFailed, isA[*txn.StateError](), "nothing was sent, and everything is as it was"},
 	}
 }
 
@@ -127,10 +129,19 @@ func classify(err error) (code int, hint string) {
 			break
 		}
 	}
+	if u, ok := errors.AsType[*txn.OutcomeUnknownError](err); ok && u.Token().String() != "" {
+		hint = outcomeHint(u)
+	}
 	if h, ok := errors.AsType[hinter](err); ok && h.Hint() != "" {
 		hint = h.Hint()
 	}
 	return code, hint
+}
+
+// outcomeHint is the command that finds out, with the token that it needs.
+func outcomeHint(e *txn.OutcomeUnknownError) string {
+	return fmt.Sprintf("records and acknowledgements share the outcome; before anything else uses the transactional id, "+
+		"'kshare txn describe %[1]s' tells it, and 'kshare txn resume %[1]s --commit' commits what is still open", e.Token())
 }
 
 // hinter is an error that knows what to do next. Packages implement it without

@@ -31,11 +31,16 @@ const statesTopic = "__share_group_state"
 
 func newTxnAbortCmd(d *Deps, run runFunc[txnAbortOptions, *txnAbortResult]) *cobra.Command {
 	opts := txnAbortOptions{}
+	var from tokenSource
 	cmd := &cobra.Command{
-		Use:   "abort --topic <name> --partition <number>",
-		Short: "Write the ABORT marker of a transaction that nobody will end",
-		Long: `Write the ABORT marker of a transaction into one partition, past its coordinator
-(WriteTxnMarkers, KIP-664). It is the last resort, for transactions that hang:
+		Use:   "abort [<token>]",
+		Short: "Abort a prepared transaction, or write the marker of one that nobody will end",
+		Long: `With a token, as an argument or by --token-file, abort a prepared transaction as
+'kshare txn resume --abort' does.
+
+With --topic and --partition, write the ABORT marker of a transaction into one
+partition, past its coordinator (WriteTxnMarkers, KIP-664). It is the last
+resort, for transactions that hang:
 'kshare txn find-hanging' finds those that hold consumers back, 'kshare inspect
 pending' the records that were left in TX_PENDING, each with the command.
 
@@ -50,11 +55,19 @@ a transaction that is being committed, or whose records are in TX_PENDING though
 it was committed: 'kshare drain --abort-hanging' finishes the commit.
 
 It needs ALTER or CLUSTER_ACTION on the cluster, and READ on the topic.`,
-		Example: `  kshare txn abort --topic shipped --partition 3 --start-offset 1200 --yes
+		Example: `  kshare txn abort --token-file token.txt
+  kshare txn abort --topic shipped --partition 3 --start-offset 1200 --yes
   kshare txn abort --topic shipped --partition 3 --producer-id 4000 --producer-epoch 1
   kshare txn abort --topic __share_group_state --partition 7 --producer-id 4000 --producer-epoch 1 --dry-run`,
-		Args: noArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if len(args) > 0 || from.File != "" {
+				for _, f := range []string{"topic", "partition", "start-offset", "producer-id", "producer-epoch", "coordinator-epoch", "force"} {
+					if cmd.Flags().Changed(f) {
+						return usagef("--%s is for a marker by hand, and a token names its transaction by itself", f)
+					}
+				}
+				return runEnd(cmd, d, txnEndOptions{connection: opts.connection, Decision: decideAbort, DryRun: opts.DryRun}, &from, args, runTxnEnd)
+			}
 			if err := opts.check(cmd.Flags().Changed); err != nil {
 				return err
 			}
@@ -76,8 +89,9 @@ It needs ALTER or CLUSTER_ACTION on the cluster, and READ on the topic.`,
 	fs.Int32Var(&opts.CoordinatorEpoch, "coordinator-epoch", -1, "`epoch` of the coordinator (default what the leader of the partition knows)")
 	fs.BoolVar(&opts.Force, "force", false, "write it also where a coordinator may end the transaction")
 	fs.BoolVar(&opts.DryRun, "dry-run", false, "show what would be aborted, and do nothing")
+	from.addTo(fs)
 	opts.connection.addTo(fs)
-	return exits(cmd, exitAuth, exitUnsupported, exitRefused)
+	return exits(cmd, exitAuth, exitUnsupported, exitRefused, exitFenced, exitUnknownOutcome)
 }
 
 // check returns a usage error for what the flags alone can tell.
@@ -99,7 +113,7 @@ func (o *txnAbortOptions) check(changed func(string) bool) error {
 	producer := o.ProducerID >= 0 && o.ProducerEpoch >= 0
 	switch {
 	case o.Topic == "" || o.Partition < 0:
-		return hintf(usagef("--topic and --partition are needed"), "'kshare txn find-hanging' and 'kshare inspect pending' have the whole command")
+		return hintf(usagef("--topic and --partition are needed, or a token"), "'kshare txn find-hanging' and 'kshare inspect pending' have the whole command")
 	case o.Topic == statesTopic && !producer:
 		return usagef("in %s a transaction is named by --producer-id and --producer-epoch: records are not staged at an offset of it", statesTopic)
 	case o.StartOffset < 0 && !producer:

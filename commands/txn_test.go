@@ -48,8 +48,8 @@ func TestTxnUsage(t *testing.T) {
 	}
 	wantUsage(t, "txn fence", "a", "no terminal to confirm it on", func() error { _, err := parseAct(t, newTxnFenceCmd, "a", false); return err })
 	for args, want := range map[string]string{
-		"":                         "--topic and --partition are needed",
-		"--topic|a":                "--topic and --partition are needed",
+		"":                         "--topic and --partition are needed, or a token",
+		"--topic|a":                "--topic and --partition are needed, or a token",
 		"--topic|a|--partition|-1": "--partition: want 0 or more",
 		"--topic|a|--partition|0":  "want --start-offset, or --producer-id and --producer-epoch",
 		"--topic|a|--partition|0|--producer-id|4":                                    "want --start-offset, or --producer-id and --producer-epoch",

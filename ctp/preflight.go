@@ -8,7 +8,6 @@ import (
 	"github.com/kshare/kshare/cluster"
 	"github.com/kshare/kshare/wire"
 	"github.com/twmb/franz-go/pkg/kerr"
-	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
 // Check is one thing that was looked at before a run.
@@ -107,7 +106,7 @@ func isolation(ctx context.Context, cl *cluster.Client, opts *Options) (string, 
 	if opts.IsolationLevel != "" {
 		return fmt.Sprintf("%s will be set to %s", isolationConfig, opts.IsolationLevel), nil
 	}
-	value, ok, err := cl.ResourceConfig(ctx, kmsg.ConfigResourceTypeGroupConfig, opts.GroupID, isolationConfig)
+	value, ok, err := cl.GroupConfig(ctx, opts.GroupID, isolationConfig)
 	switch {
 	case opts.RequireReadCommitted:
 		return "read_committed", checkIsolation(ctx, cl, opts)

@@ -239,10 +239,10 @@ type groupLimits struct {
 // release that does not have the config.
 func readLimits(ctx context.Context, cl *cluster.Client, group string) groupLimits {
 	l := groupLimits{deliveries: 5, renew: true}
-	if v, ok, err := cl.ResourceConfig(ctx, kmsg.ConfigResourceTypeGroupConfig, group, "share.renew.acknowledge.enable"); err == nil && ok {
+	if v, ok, err := cl.GroupConfig(ctx, group, "share.renew.acknowledge.enable"); err == nil && ok {
 		l.renew = v != "false"
 	}
-	v, ok, err := cl.ResourceConfig(ctx, kmsg.ConfigResourceTypeGroupConfig, group, "share.delivery.count.limit")
+	v, ok, err := cl.GroupConfig(ctx, group, "share.delivery.count.limit")
 	if err != nil || !ok {
 		node, err := cl.AnyBroker(ctx)
 		if err != nil {
@@ -300,7 +300,7 @@ func (e *RefusedError) Hint() string { return e.Advice }
 // may still abort, or refuses to read it. What may not be read is not taken for
 // read_committed.
 func checkIsolation(ctx context.Context, cl *cluster.Client, opts *Options) error {
-	value, ok, err := cl.ResourceConfig(ctx, kmsg.ConfigResourceTypeGroupConfig, opts.GroupID, isolationConfig)
+	value, ok, err := cl.GroupConfig(ctx, opts.GroupID, isolationConfig)
 	advice := fmt.Sprintf("run with --isolation-level read_committed, which sets %s of group %q", isolationConfig, opts.GroupID)
 	switch {
 	case err == nil && ok && value == "read_committed":

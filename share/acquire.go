@@ -514,7 +514,7 @@ func groupAdvice(err error) string {
 func (w *walk) endOffsets(ctx context.Context) error {
 	req := kmsg.NewPtrListOffsetsRequest()
 	req.ReplicaID = -1
-	if v, ok, err := w.cl.ResourceConfig(ctx, kmsg.ConfigResourceTypeGroupConfig, w.cfg.GroupID, "share.isolation.level"); err == nil && ok && v == "read_committed" {
+	if v, ok, err := w.cl.GroupConfig(ctx, w.cfg.GroupID, "share.isolation.level"); err == nil && ok && v == "read_committed" {
 		req.IsolationLevel = 1
 	}
 	for _, name := range slices.Sorted(maps.Keys(w.topics)) {

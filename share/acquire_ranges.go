@@ -147,6 +147,9 @@ const (
 	// RangeNotOffered: the broker does not offer them, and this principal may not
 	// read why: they are terminal, pending or locked.
 	RangeNotOffered
+	// RangeUntried: nothing that can be read speaks against acquiring them. Another
+	// member may hold them all the same. [DescribeRanges] alone says so.
+	RangeUntried
 )
 
 // String returns the status in words, such as "beyond the end".
@@ -164,6 +167,8 @@ func (s RangeStatus) String() string {
 		return "beyond the end"
 	case RangeNotOffered:
 		return "not offered"
+	case RangeUntried:
+		return "not tried"
 	}
 	return fmt.Sprintf("RangeStatus(%d)", int8(s))
 }
@@ -195,6 +200,7 @@ type knowledge struct {
 	states   []wire.StateBatch // persisted states, ascending
 	stateErr error             // why they could not be read
 	ids      map[int64]string  // transactional IDs, by producer ID
+	untried  bool              // nobody has asked the leader for them
 }
 
 // report says what became of each offset of asked, of which acquired is held. It
@@ -253,6 +259,12 @@ func report(tp TopicPartition, asked rangeSet, acquired []AcquiredRange, k knowl
 			Reason: fmt.Sprintf("not offered: acknowledged, pending in a transaction, or held by another member; the state that tells cannot be read: %v", k.stateErr),
 		}
 	}
+	if k.untried {
+		rest = RangeReport{Status: RangeUntried, Owner: none, Reason: "available, or held by another member"}
+		if k.stateErr != nil {
+			rest.Reason = fmt.Sprintf("not known before it is tried: the state cannot be read: %v", k.stateErr)
+		}
+	}
 	take(left, rest)
 	slices.SortFunc(out, func(a, b RangeReport) int { return cmp.Compare(a.FirstOffset, b.FirstOffset) })
 	return mergeReports(out)
@@ -288,6 +300,24 @@ func pendingReport(b wire.StateBatch, ids map[int64]string) RangeReport {
 		rep.Reason = "staged in a transaction"
 	}
 	return rep
+}
+
+// bystanders counts the offsets that the group has to hand out before it comes to
+// the last one of left. It is -1 when that is not known.
+func bystanders(left rangeSet, k knowledge) int64 {
+	switch {
+	case len(left) == 0:
+		return 0
+	case k.start < 0 || k.stateErr != nil:
+		return -1
+	}
+	way := rangeSet{{k.start, left.last()}}.without(left)
+	for _, b := range k.states {
+		if b.DeliveryState != wire.Available && b.DeliveryState != wire.Acquired {
+			way = way.without(rangeSet{{b.FirstOffset, b.LastOffset}})
+		}
+	}
+	return way.len()
 }
 
 // ordinal returns "1st", "2nd", and so on.

@@ -187,6 +187,37 @@ func TestAcquireRangesWithoutJoining(t *testing.T) {
 	}
 }
 
+// What can be told beforehand is told without a member, and without a delivery.
+func TestDescribeRanges(t *testing.T) {
+	cl := newLog(t, 20, 4)
+	one, err := cl.Topics(t.Context(), "one")
+	if err != nil {
+		t.Fatal(err)
+	}
+	cfg := share.AcquireConfig{GroupID: "g"}
+	for _, r := range []share.Range{{FirstOffset: 2, LastOffset: 5}, {FirstOffset: 10, LastOffset: 10}, {FirstOffset: 19, LastOffset: 25}} {
+		cfg.Ranges = append(cfg.Ranges, share.AskedRange{Topic: "one", Range: r})
+	}
+	d, err := share.DescribeRanges(t.Context(), cl, cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := ""
+	for _, r := range d.Reports {
+		got += fmt.Sprintf("%d-%d %s; ", r.FirstOffset, r.LastOffset, r.Status)
+		if r.TopicID != one["one"].ID || r.Reason == "" {
+			t.Errorf("report %+v", r)
+		}
+	}
+	if want := "2-3 terminal; 4-5 not tried; 10-10 not tried; 19-19 not tried; 20-25 beyond the end; "; got != want {
+		t.Errorf("it says %q, want %q", got, want)
+	}
+	// 6 to 9 and 11 to 18 lie on the way.
+	if d.Bystanders != 12 {
+		t.Errorf("%d bystanders, want 12", d.Bystanders)
+	}
+}
+
 // With a time to wait, what another member holds is had when it gives it back.
 func TestAcquireRangesWaits(t *testing.T) {
 	cl := newLog(t, 10, 0)

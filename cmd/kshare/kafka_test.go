@@ -27,6 +27,7 @@ import (
 
 // notOnKafka are the scripts that a real Kafka has no part in, and why.
 var notOnKafka = map[string]string{
+	"ack_unknown.txtar":         "is about answers that a sandbox is told to lose",
 	"completion.txtar":          "connects to no cluster",
 	"config_check.txtar":        "connects to no cluster",
 	"config_contexts.txtar":     "connects to no cluster",
@@ -60,7 +61,7 @@ func TestScriptOnKafka(t *testing.T) {
 	}
 	p := scriptParams(&scriptKafka{kafkatest.Start(t, kafkatest.Config{Version: kafkatest.Kafka44})})
 	p.Files = files
-	p.Deadline = time.Now().Add(2 * time.Minute)
+	p.Deadline = time.Now().Add(5 * time.Minute)
 	testscript.RunT(sequential{t}, p)
 }
 

@@ -141,7 +141,7 @@ func (b *builder) sasl(o *auth.Options) error {
 		return b.oauth(&s.OAuth)
 	case auth.MechanismAWSMSKIAM:
 		s.AWS.Profile = cmp.Or(b.text(SASLAWSProfile), s.AWS.Profile)
-		s.AWS.UserAgent = b.ClientID()
+		s.AWS.UserAgent, s.AWS.Getenv = b.ClientID(), b.getenv
 		return nil
 	case auth.MechanismGSSAPI:
 		b.kerberos(&s.Kerberos)

@@ -68,6 +68,7 @@ type Resolved struct {
 
 	values  map[Key]value
 	origins map[Key]Origin
+	getenv  func(string) string // nil is the process's
 }
 
 // Resolve finds out which settings count. It opens the configuration file and the
@@ -82,7 +83,7 @@ func Resolve(in Input) (*Resolved, error) {
 	if err != nil {
 		return nil, err
 	}
-	r := &Resolved{Contexts: contexts, values: make(map[Key]value), origins: make(map[Key]Origin)}
+	r := &Resolved{Contexts: contexts, values: make(map[Key]value), origins: make(map[Key]Origin), getenv: in.Getenv}
 	if contexts.WiderThan0600 {
 		r.Warnings = append(r.Warnings, fmt.Sprintf("%s has secrets and can be read by others: chmod 600 %s", in.Path, in.Path))
 	}

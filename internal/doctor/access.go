@@ -27,9 +27,9 @@ type need struct {
 func clusterNeeds() []need {
 	return []need{
 		{kmsg.ACLOperationDescribe, "list the groups of others: inspect, drain"},
-		{kmsg.ACLOperationAlter, "change feature levels: feature upgrade, feature downgrade; write end markers: drain --abort-hanging"},
-		{kmsg.ACLOperationClusterAction, "read the state of share-partitions: inspect"},
-		{kmsg.ACLOperationDescribeConfigs, "read brokers' settings: ctp, feature plan"},
+		{kmsg.ACLOperationAlter, "change feature levels: feature upgrade, feature downgrade; write end markers: txn abort, drain --abort-hanging"},
+		{kmsg.ACLOperationClusterAction, "read the state of share-partitions: inspect pending, inspect partition, drain"},
+		{kmsg.ACLOperationDescribeConfigs, "read brokers' settings: ctp, inspect group"},
 	}
 }
 
@@ -166,7 +166,7 @@ func (r *Report) transactionalIDAccess(ctx context.Context, cl *cluster.Client, 
 	}
 	r.grant(resource, need{
 		kmsg.ACLOperationDescribe,
-		"see its transaction: inspect txn (WRITE, for ctp, ack and drain --fence, cannot be found out without writing)",
+		"see its transaction: inspect txn (WRITE, for ctp, ack, txn fence and drain --fence, cannot be found out without writing)",
 	}, code != kerr.TransactionalIDAuthorizationFailed.Code)
 }
 
