@@ -15,6 +15,10 @@ import (
 // it, had ended by itself, so that nothing was done.
 var ErrEnded = errors.New("it has ended by itself")
 
+// ErrOpen is what an [Actor] returns where it was to write end markers and found
+// that a transaction will, or may, so that nothing was done.
+var ErrOpen = errors.New("its transaction is open after all, or may be")
+
 // RefusedError says that a drain, or an act, was not begun, since it would do
 // what it must not.
 type RefusedError struct {

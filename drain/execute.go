@@ -53,8 +53,8 @@ type Observer interface {
 }
 
 // Actor acts on a cluster. Its methods return when the act is done, or an error
-// when it is not: [ErrEnded] where there was nothing left to do. They are called
-// concurrently, for different steps.
+// when it is not: [ErrEnded] where there was nothing left to do, [ErrOpen] where a
+// transaction does it. They are called concurrently, for different steps.
 type Actor interface {
 	// Fence aborts the transaction of a step, if it is still the same one.
 	Fence(ctx context.Context, s Step) error
@@ -333,6 +333,9 @@ func (r *ActResult) note(err error, cut bool) {
 		return
 	case errors.Is(err, ErrEnded):
 		r.Status = ActEnded
+		return
+	case errors.Is(err, ErrOpen) && !cut: // the next look tells
+		r.Status = ActNotAttempted
 		return
 	case cut:
 		r.Status = ActUnknown

@@ -12,6 +12,7 @@ import (
 	"github.com/kshare/kshare/cluster"
 	"github.com/kshare/kshare/inspect"
 	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
@@ -290,23 +291,107 @@ func written(req *kmsg.WriteTxnMarkersRequest, code int16) *kmsg.WriteTxnMarkers
 	return resp
 }
 
+// AllTopics and ReadPartition are there for [inspect.Cluster] alone.
+func (*fakeCluster) AllTopics(context.Context) ([]cluster.Topic, error) { return nil, nil }
+
+func (*fakeCluster) ReadPartition(context.Context, cluster.Topic, int32, func(*kgo.Record)) error {
+	return nil
+}
+
 // Orphans may have records in several state partitions, each with its marker.
 func TestClusterActorMarkers(t *testing.T) {
 	var parts []int32
 	cl := &fakeCluster{
 		topic:    cluster.Topic{Name: stateTopic, Partitions: []cluster.Partition{{Partition: 3, Leader: 1}, {Partition: 4, Leader: 1}}},
-		describe: cluster.Description{Brokers: []cluster.BrokerVersions{{NodeID: 1, Keys: map[int16]cluster.VersionRange{27: {Max: 2}}}}},
+		describe: cluster.Description{Brokers: []cluster.BrokerVersions{{NodeID: 1, Keys: map[int16]cluster.VersionRange{27: {Max: 2}, 66: {Max: 2}}}}},
 		requestBroker: func(_ int32, req kmsg.Request) (kmsg.Response, error) {
-			if req, ok := req.(*kmsg.WriteTxnMarkersRequest); ok {
+			switch req := req.(type) {
+			case *kmsg.WriteTxnMarkersRequest:
 				parts = append(parts, req.Markers[0].Topics[0].Partitions...)
 				return written(req, 0), nil
+			case *kmsg.ListTransactionsRequest:
+				return kmsg.NewPtrListTransactionsResponse(), nil
+			default:
+				return producers(req.(*kmsg.DescribeProducersRequest), -2), nil
 			}
-			return producers(req.(*kmsg.DescribeProducersRequest), -2), nil
 		},
 	}
 	a := &ClusterActor{Cluster: cl, Clock: &limitedClock{now: t0, end: t0.Add(time.Hour)}}
 	s := Step{Action: ActionAbort, ProducerID: new(int64(7)), ProducerEpoch: new(int16(3)), StatePartitions: []int32{3, 4}}
 	if err := a.WriteMarkers(t.Context(), s); err != nil || !slices.Equal(parts, []int32{3, 4}) {
 		t.Errorf("markers for partitions %v, %v; want 3 and 4", parts, err)
+	}
+}
+
+// What a transaction ends after all, or may, is left to it.
+func TestClusterActorLeavesOpen(t *testing.T) {
+	staged := Step{Action: ActionAbort, TransactionalID: new("billing-1"), ProducerID: new(int64(7)), ProducerEpoch: new(int16(3)), StatePartitions: []int32{3, 4}}
+	for name, c := range map[string]struct {
+		code     int16
+		state    string
+		epoch    int16
+		producer int64
+		lists    int32
+		want     error
+	}{
+		"open":               {0, "Ongoing", 3, 7, 4, ErrOpen},
+		"ending":             {0, "PrepareCommit", 4, 7, 4, ErrOpen},
+		"ended":              {0, "CompleteCommit", 4, 7, 4, nil},
+		"gone on":            {0, "Ongoing", 4, 7, 4, nil},
+		"another producer":   {0, "Ongoing", 3, 8, 4, nil},
+		"listed elsewhere":   {0, "Ongoing", 3, 7, 5, nil},
+		"not known":          {kerr.TransactionalIDNotFound.Code, "", 0, 0, 0, nil},
+		"not told":           {kerr.CoordinatorLoadInProgress.Code, "", 0, 0, 0, ErrOpen},
+		"not the one to ask": {kerr.NotCoordinator.Code, "", 0, 0, 0, ErrOpen},
+	} {
+		t.Run(name, func(t *testing.T) {
+			cl := &fakeCluster{
+				request: func(kmsg.Request) (kmsg.Response, error) {
+					return &kmsg.FindCoordinatorResponse{Coordinators: []kmsg.FindCoordinatorResponseCoordinator{{Key: "billing-1", NodeID: 1}}}, nil
+				},
+				requestBroker: func(_ int32, req kmsg.Request) (kmsg.Response, error) {
+					resp := kmsg.NewPtrDescribeTransactionsResponse()
+					resp.TransactionStates = []kmsg.DescribeTransactionsResponseTransactionState{{
+						ErrorCode: c.code, TransactionalID: "billing-1", State: c.state, ProducerID: c.producer, ProducerEpoch: c.epoch,
+						Topics: []kmsg.DescribeTransactionsResponseTransactionStateTopic{{Topic: stateTopic, Partitions: []int32{c.lists}}},
+					}}
+					return resp, nil
+				},
+			}
+			a := &ClusterActor{Cluster: cl, Clock: &limitedClock{now: t0, end: t0.Add(time.Hour)}}
+			if err := a.stillLeft(t.Context(), staged); !errors.Is(err, c.want) || c.want == nil && err != nil {
+				t.Errorf("stillLeft fails with %v, want %v", err, c.want)
+			}
+		})
+	}
+}
+
+// A producer whose coordinator does not tell what it does may be at work.
+func TestWatchGaps(t *testing.T) {
+	states := func(codes ...int16) *fakeCluster {
+		return &fakeCluster{request: func(kmsg.Request) (kmsg.Response, error) {
+			resp := kmsg.NewPtrDescribeTransactionsResponse()
+			for i, code := range codes {
+				resp.TransactionStates = append(resp.TransactionStates, kmsg.DescribeTransactionsResponseTransactionState{
+					ErrorCode: code, TransactionalID: string(rune('a' + i)), State: "Empty",
+				})
+			}
+			return resp, nil
+		}}
+	}
+	for name, c := range map[string]struct {
+		cl           *fakeCluster
+		told, untold int
+	}{
+		"told":     {states(0, 0), 2, 0},
+		"expired":  {states(0, kerr.TransactionalIDNotFound.Code), 1, 0},
+		"untold":   {states(0, kerr.CoordinatorNotAvailable.Code, kerr.CoordinatorNotAvailable.Code), 1, 1},
+		"silence":  {&fakeCluster{request: func(kmsg.Request) (kmsg.Response, error) { return nil, kerr.RequestTimedOut }}, 0, 1},
+		"no error": {states(), 0, 0},
+	} {
+		o := &ClusterObserver{Cluster: c.cl}
+		if told, gaps := o.Watch(t.Context(), []string{"a", "b", "c"}); len(told) != c.told || len(gaps) != c.untold {
+			t.Errorf("%s: %v, and gaps %v; want %d and %d", name, told, gaps, c.told, c.untold)
+		}
 	}
 }

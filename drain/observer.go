@@ -2,11 +2,15 @@ package drain
 
 import (
 	"context"
+	"errors"
+	"fmt"
+	"maps"
 	"slices"
 	"time"
 
 	"github.com/kshare/kshare/cluster"
 	"github.com/kshare/kshare/inspect"
+	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
@@ -29,8 +33,11 @@ func (o *ClusterObserver) Observe(ctx context.Context, watch []string) (Observat
 	if err != nil {
 		return Observation{}, cluster.Classify(err)
 	}
+	seen := Observation{Evidence: ev}
+	var gaps []inspect.Gap
+	seen.Producers, gaps = o.Watch(ctx, watch)
+	ev.Gaps = append(ev.Gaps, gaps...)
 	o.last = ev
-	seen := Observation{Evidence: ev, Producers: o.Watch(ctx, watch)}
 	if len(o.Metrics) > 0 {
 		rep, err := inspect.ReadMetrics(ctx, inspect.MetricsOptions{Endpoints: o.Metrics, Now: func() time.Time { return ev.Time }})
 		if err != nil {
@@ -62,26 +69,50 @@ func newGauge(rep *inspect.MetricsReport) *Gauge {
 // describeBatch is how many transactional IDs are described with one request.
 const describeBatch = 500
 
-// Watch returns where transactional IDs stand, of those that a coordinator knows.
-// One that does not answer is a gap in the evidence already.
-func (o *ClusterObserver) Watch(ctx context.Context, ids []string) []inspect.Transaction {
+// Watch returns where transactional IDs stand, of those that a coordinator knows,
+// and a gap for those whose coordinator did not tell: what they did meanwhile
+// would go unnoticed.
+func (o *ClusterObserver) Watch(ctx context.Context, ids []string) ([]inspect.Transaction, []inspect.Gap) {
 	var out []inspect.Transaction
+	var gaps []inspect.Gap
+	untold := func(n int, err error) {
+		gaps = append(gaps, inspect.Gap{
+			Source: inspect.SourceDescribeTransactions, KafkaError: kafkaError(err),
+			Reason: fmt.Sprintf("what %s of before %s now could not be seen: %s", countText(int64(n), "producer", "producers"), map[bool]string{true: "does", false: "do"}[n == 1], cluster.Name(err)),
+		})
+	}
 	for batch := range slices.Chunk(ids, describeBatch) {
 		req := kmsg.NewPtrDescribeTransactionsRequest()
 		req.TransactionalIDs = batch
 		kresp, err := o.Cluster.Request(ctx, req)
 		if err != nil {
+			untold(len(batch), err)
 			continue
 		}
+		failed := make(map[int16]int)
 		for _, s := range kresp.(*kmsg.DescribeTransactionsResponse).TransactionStates {
-			if s.ErrorCode == 0 {
+			switch s.ErrorCode {
+			case 0:
 				out = append(out, inspect.Transaction{
 					TransactionalID: s.TransactionalID, State: s.State,
 					ProducerID: s.ProducerID, ProducerEpoch: s.ProducerEpoch,
 					Coordinator: -1, TimeoutMS: s.TimeoutMillis,
 				})
+			case kerr.TransactionalIDNotFound.Code: // it has expired
+			default:
+				failed[s.ErrorCode]++
 			}
 		}
+		for _, code := range slices.Sorted(maps.Keys(failed)) {
+			untold(failed[code], kerr.ErrorForCode(code))
+		}
 	}
-	return out
+	return out, gaps
+}
+
+func kafkaError(err error) string {
+	if ke, ok := errors.AsType[*kerr.Error](err); ok {
+		return ke.Message
+	}
+	return ""
 }

@@ -93,8 +93,9 @@ func (o *transactionObserver) Observe(ctx context.Context, watch []string) (drai
 	if err != nil {
 		return drain.Observation{}, err
 	}
-	ev.Transactions, ev.Gaps = open, append(ev.Gaps, gaps...)
-	return drain.Observation{Evidence: ev, Producers: o.Watch(ctx, watch)}, nil
+	producers, untold := o.Watch(ctx, watch)
+	ev.Transactions, ev.Gaps = open, slices.Concat(ev.Gaps, gaps, untold)
+	return drain.Observation{Evidence: ev, Producers: producers}, nil
 }
 
 // defaultSweep is Kafka's default of
