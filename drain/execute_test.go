@@ -518,6 +518,7 @@ func TestWatch(t *testing.T) {
 		"expired":               {func(int) []inspect.Transaction { return nil }, true},
 		"goes on":               {func(looks int) []inspect.Transaction { return at(int16(4+looks), "CompleteCommit") }, false},
 		"producing, not staged": {func(int) []inspect.Transaction { return at(4, "Ongoing") }, false},
+		"lost, and found":       {func(looks int) []inspect.Transaction { return at(4, "CompleteCommit")[:looks%2] }, false},
 		"ends, and rests":       {func(looks int) []inspect.Transaction { return at(int16(min(4+looks, 8)), "CompleteAbort") }, true},
 	} {
 		t.Run(name, func(t *testing.T) {

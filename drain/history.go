@@ -152,6 +152,7 @@ func (h *history) afterTry(s *Step) {
 // the first look.
 func (h *history) watch(l look) bool {
 	active := false
+	asked := len(h.suspects)
 	holders := make(map[string]bool)
 	for _, s := range l.steps {
 		t := transactionOf(l.Evidence, s)
@@ -174,14 +175,28 @@ func (h *history) watch(l look) bool {
 			}
 		}
 	}
+	watched := make(map[string]bool)
 	for _, t := range l.watched {
+		watched[t.TransactionalID] = true
 		if !holders[t.TransactionalID] && h.moved(t) {
 			active = true
 			h.atWork(t, l.began)
 		}
 	}
+	for _, id := range h.suspects[:asked] {
+		if watched[id] || holders[id] || len(l.report.Gaps) > 0 {
+			continue
+		}
+		// Its coordinator has dropped it, or lost it, and with it what it did last.
+		before, ok := h.resting[id]
+		h.resting[id] = nowhere
+		active = active || ok && before != nowhere
+	}
 	return active
 }
+
+// nowhere is where a producer stands that no coordinator knows.
+var nowhere = producerKey{-1, -1}
 
 // moved reports whether a producer that holds nothing now has done something
 // since the last look: begun a transaction, or had one, or taken a new epoch.

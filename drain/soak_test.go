@@ -295,6 +295,7 @@ type spy struct {
 	before  map[time.Time]truth // before each look, by when that began
 	during  map[time.Time]truth // what was so before it and after it
 	ended   map[time.Time]time.Time
+	seen    []*inspect.Evidence
 }
 
 func (r *soakRun) observer(d soakDrain) *spy {
@@ -307,6 +308,9 @@ func (s *spy) Observe(ctx context.Context, watch []string) (drain.Observation, e
 	s.before[began] = s.last
 	o, err := s.ClusterObserver.Observe(ctx, watch)
 	s.during[began], s.ended[began] = s.last.and(s.r.truth()), time.Now()
+	if err == nil {
+		s.seen = append(s.seen, o.Evidence)
+	}
 	if err == nil && s.metrics {
 		st, err := s.r.b.Sandbox.State()
 		s.r.b.Check(err)
@@ -457,7 +461,7 @@ func (r *soakRun) judgeQuiet(d soakDrain, obs *spy, res *drain.Result, fail func
 	}
 	looks := slices.SortedFunc(maps.Keys(obs.during), time.Time.Compare)
 	clean := looks[max(0, len(looks)-res.Clean):]
-	r.judgeRunning(d, obs, looks, clean, fail)
+	r.judgeRunning(d, obs, clean, fail)
 	for _, began := range clean {
 		t := obs.during[began].in(r, d.Options)
 		t.pending = slices.DeleteFunc(t.pending, func(p sandbox.PendingRange) bool { return r.plan.pending == sandbox.PendingMemory && !t.owns(p) })
@@ -470,11 +474,14 @@ func (r *soakRun) judgeQuiet(d soakDrain, obs *spy, res *drain.Result, fail func
 // judgeRunning fails where a producer that held something in scope at an earlier
 // look has staged again between the first clean look and the last one, and has
 // ended that: its epoch tells.
-func (r *soakRun) judgeRunning(d soakDrain, obs *spy, looks, clean []time.Time, fail func(string, ...any)) {
+func (r *soakRun) judgeRunning(d soakDrain, obs *spy, clean []time.Time, fail func(string, ...any)) {
 	known := make(map[string]bool)
-	for _, began := range looks {
-		for _, tx := range obs.during[began].in(r, d.Options).open {
-			known[tx.TransactionalID] = true
+	for _, ev := range obs.seen {
+		rep := inspect.NewPendingReport(ev, inspect.Filter{Groups: d.Groups, Topics: d.Topics, Done: true})
+		for _, s := range drain.Holders(ev, rep) {
+			if s.TransactionalID != nil && s.TransactionState != nil {
+				known[*s.TransactionalID] = true
+			}
 		}
 	}
 	from, to := obs.ended[clean[0]], clean[len(clean)-1]
