@@ -327,24 +327,30 @@ type watchedActor struct {
 	d soakDrain
 }
 
-// WriteMarkers fails the run where a transaction is open that will end the records
-// by itself, or whose coordinator still says that it ended otherwise.
+// WriteMarkers fails the run where it does so although a transaction is open that
+// will end the records by itself, or whose coordinator still says that it ended
+// otherwise.
 func (a *watchedActor) WriteMarkers(ctx context.Context, s drain.Step) error {
 	p := producer{*s.ProducerID, *s.ProducerEpoch}
-	a.r.event("drain %s: %s of %d/%d in state partitions %v: %s", a.d.name, s.Action, p.id, p.epoch, s.StatePartitions, s.Reason)
-	for _, tx := range a.r.truth().open {
+	before := a.r.truth()
+	a.r.mu.Lock()
+	how, rests := a.r.ended[p], a.r.rests[p]
+	a.r.mu.Unlock()
+	err := a.ClusterActor.WriteMarkers(ctx, s)
+	a.r.event("drain %s: %s of %d/%d in state partitions %v: %s: %v", a.d.name, s.Action, p.id, p.epoch, s.StatePartitions, s.Reason, err)
+	if err != nil {
+		return err
+	}
+	for _, tx := range before.open {
 		listed := slices.ContainsFunc(s.StatePartitions, func(n int32) bool { return slices.Contains(tx.StatePartitions, n) })
 		if tx.ProducerID == p.id && tx.ProducerEpoch == p.epoch && listed {
 			a.r.violate("drain %s (%s) writes the %s marker for what is open: %s: %s", a.d.name, a.d, s.Action, openText(tx), s.Reason)
 		}
 	}
-	a.r.mu.Lock()
-	how, rests := a.r.ended[p], a.r.rests[p]
-	a.r.mu.Unlock()
 	if rests && how == "committed" && s.Action != drain.ActionCommit || how == "aborted" && s.Action == drain.ActionCommit {
 		a.r.violate("drain %s (%s) writes the %s marker for what is %s (%d/%d): %s", a.d.name, a.d, s.Action, how, p.id, p.epoch, s.Reason)
 	}
-	return a.ClusterActor.WriteMarkers(ctx, s)
+	return nil
 }
 
 // Fence fails the run where it ends a transaction that is not the one of the step.
