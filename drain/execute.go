@@ -321,8 +321,17 @@ func (e *execution) act(ctx context.Context, steps []Step) {
 		})
 	}
 	wg.Wait()
+	// What was not attempted comes again.
+	e.acts = slices.DeleteFunc(e.acts, func(a ActResult) bool {
+		return a.Status == ActNotAttempted && slices.ContainsFunc(results, func(r ActResult) bool { return sameStep(a.Step, r.Step) })
+	})
 	e.acts = append(e.acts, results...)
 	e.h.acted(results)
+}
+
+// sameStep reports whether two steps write the markers of one orphan.
+func sameStep(a, b Step) bool {
+	return a.Action != ActionFence && b.Action != ActionFence && orphanKey(a) == orphanKey(b)
 }
 
 // note takes in how an act ended.

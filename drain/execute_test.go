@@ -668,6 +668,28 @@ func TestExecuteSlowLooks(t *testing.T) {
 	}
 }
 
+// An act that is not attempted, since a transaction may do it after all, comes
+// again when that has not happened, and no sooner than after two looks.
+func TestExecuteNotAttempted(t *testing.T) {
+	var at []time.Duration
+	w := shows(func(w *world) *inspect.Evidence {
+		if len(at) == 3 {
+			return evidence(persisted)
+		}
+		return evidence(staged("g", 7, 3, 5))
+	})
+	w.mark = func(context.Context, Step) error {
+		if at = append(at, w.ago()); len(at) < 3 {
+			return ErrOpen
+		}
+		return nil
+	}
+	res, err := w.drain(t.Context(), t, Options{AbortHanging: true})
+	if err != nil || !slices.Equal(at, []time.Duration{2 * time.Second, 4 * time.Second, 6 * time.Second}) || len(res.Acts) != 1 || res.Acts[0].Status != ActDone {
+		t.Errorf("%s (%s), %v, with acts %+v at %v", res.Status, res.Reason, err, res.Acts, at)
+	}
+}
+
 // Time that runs out in the midst of a look, or of an act, is a deadline and no
 // failure of these.
 func TestExecuteDeadlineInside(t *testing.T) {

@@ -388,6 +388,8 @@ func (h *history) acted(results []ActResult) {
 		switch {
 		case r.Action == ActionFence:
 			h.fenced = true
+		case r.Status == ActNotAttempted: // it has to be an orphan in two looks again
+			delete(h.orphans, orphanKey(r.Step))
 		case r.Status == ActDone:
 			h.tried[orphanKey(r.Step)] = "its end marker was written, and it is still there"
 		case r.Status == ActFailed:

@@ -13,6 +13,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -98,9 +99,14 @@ const workersLeft = 8
 func soakOne(t *testing.T, seed uint64, tally *tally) bool {
 	t.Helper()
 	again := fmt.Sprintf("go test ./drain -run Soak -seed %d", seed)
+	var run atomic.Pointer[soakRun]
 	late := time.AfterFunc(longestRun, func() {
 		debug.SetTraceback("all")
-		panic(fmt.Sprintf("the run of seed %d does not end: %s", seed, again))
+		story := ""
+		if r := run.Load(); r != nil {
+			story = r.story()
+		}
+		panic(fmt.Sprintf("the run of seed %d does not end: %s\n%s", seed, again, story))
 	})
 	defer late.Stop()
 	defer func() {
@@ -109,11 +115,12 @@ func soakOne(t *testing.T, seed uint64, tally *tally) bool {
 		}
 	}()
 	plan := newSoakPlan(seed)
-	var r *soakRun
 	apptest.Run(t, plan.dialect, plan.pending, func(b *apptest.Bench) {
-		r = newSoakRun(b, plan, tally)
+		r := newSoakRun(b, plan, tally)
+		run.Store(r)
 		r.do()
 	}, plan.sandboxOptions()...)
+	r := run.Load()
 	if len(r.violations) > 0 {
 		t.Errorf("seed %d: %s\nagain: %s\n%s", seed, strings.Join(r.violations, "\n\n"), again, r.story())
 	}
