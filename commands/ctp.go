@@ -337,7 +337,7 @@ func ctpPreflightView(checks []ctp.Check) output.View {
 	if checks == nil {
 		return output.View{}
 	}
-	t := output.NewTable("CHECK", "STATE", "FOUND")
+	t := output.NewTable("CHECK", "STATE", "DETAIL")
 	for _, c := range checks {
 		state := output.Good("ok")
 		if !c.OK {
@@ -366,7 +366,7 @@ func runCtp(ctx context.Context, d *Deps, opts ctpOptions) (res *ctp.Result, err
 	opts.Warn = func(err error) { d.Warn(err.Error()) }
 	opts.Holding = func(h ctp.Hold) {
 		d.Notice(fmt.Sprintf("holding transaction %q (producer %d, epoch %d) until %s; %d records are staged in it",
-			h.TransactionalID, h.ProducerID, h.ProducerEpoch, h.Until.UTC().Format(time.RFC3339), h.Records))
+			h.TransactionalID, h.ProducerID, h.ProducerEpoch, d.time(h.Until), h.Records))
 	}
 	if opts.Exec != nil {
 		opts.Exec.Env = withoutSecrets(d.Environ())

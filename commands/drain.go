@@ -201,7 +201,7 @@ func (d *Deps) announceDrain(p *drain.Plan, opts drainOptions) {
 	}
 	if !opts.DryRun {
 		d.Notice(fmt.Sprintf("this takes %s at most, until %s, and a quiet period of %s is part of it",
-			output.Duration(p.Deadline.Sub(p.Started).Round(time.Second)), p.Deadline.UTC().Format(time.RFC3339), output.Duration(p.QuietPeriod)))
+			output.Duration(p.Deadline.Sub(p.Started).Round(time.Second)), d.time(p.Deadline), output.Duration(p.QuietPeriod)))
 	}
 }
 

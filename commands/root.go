@@ -114,6 +114,9 @@ func (t *tree) finish(cmd *cobra.Command) {
 		if err := checkNotEmpty(cmd.Flags()); err != nil {
 			return err
 		}
+		if err := t.d.checkResult(cmd); err != nil {
+			return err
+		}
 		t.started = true
 		ctx := cmd.Context()
 		if t.d.Notify != nil && cmd.Annotations[instantAnnotation] == "" {
@@ -122,6 +125,7 @@ func (t *tree) finish(cmd *cobra.Command) {
 		ctx, cancel := t.withTimeout(ctx)
 		defer cancel()
 		cmd.SetContext(ctx)
+		t.d.ended = ctx
 		return withCause(ctx, run(cmd, args))
 	}
 }
@@ -184,7 +188,7 @@ func (t *tree) execute(ctx context.Context, args []string) error {
 	if t.started {
 		return err
 	}
-	if t.d.flags.Output == output.FormatTable && wantsJSON(args) {
+	if t.d.flags.Output == output.FormatTable && (wantsJSON(args) || t.wantsFilter(args)) {
 		t.d.flags.Output = output.FormatJSON // it stands after the flag that is wrong
 	}
 	if isA[*usageError]()(err) {
@@ -205,6 +209,25 @@ func wantsJSON(args []string) bool {
 			if i+1 < len(args) && args[i+1] == "json" {
 				return true
 			}
+		}
+	}
+	return false
+}
+
+// wantsFilter looks for a filter of JSON among arguments that could not be parsed.
+func (t *tree) wantsFilter(args []string) bool {
+	names := []string{flagOutputJQ}
+	cmd, _, err := t.root.Find(args)
+	if err == nil && cmd.Flag(flagJQ) == t.root.PersistentFlags().Lookup(flagJQ) {
+		names = append(names, flagJQ)
+	}
+	for _, a := range args {
+		name, _, _ := strings.Cut(strings.TrimPrefix(a, "--"), "=")
+		switch {
+		case a == "--":
+			return false
+		case strings.HasPrefix(a, "--") && slices.Contains(names, name):
+			return true
 		}
 	}
 	return false

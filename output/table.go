@@ -50,7 +50,8 @@ type Cell struct {
 	shown string
 	raw   string
 	style Style
-	whole bool // half of it would be wrong, not short: a number, a time
+	whole bool      // half of it would be wrong, not short: a number, a time
+	at    time.Time // what is shown, in the time zone of the reader; zero for all that is no time
 }
 
 // NA is the cell of what does not apply here: "-", and nothing in CSV.
@@ -101,8 +102,7 @@ func CellOf(v any) Cell {
 		if v.IsZero() {
 			return NA()
 		}
-		u := v.UTC()
-		return Cell{shown: u.Format(time.RFC3339), raw: u.Format(time.RFC3339Nano), whole: true}
+		return Cell{shown: Time(v, nil), raw: v.UTC().Format(time.RFC3339Nano), whole: true, at: v}
 	case *time.Time: // which has a String method that would come first
 		if v == nil {
 			return Unknown()
@@ -135,9 +135,18 @@ func textCell(s string) Cell {
 	return Cell{shown: Escape(s), raw: s}
 }
 
+// Time returns t as people read it, to the second and in a time zone, whose
+// offset it tells; nil is UTC.
+func Time(t time.Time, zone *time.Location) string {
+	if zone == nil {
+		zone = time.UTC
+	}
+	return t.In(zone).Format(time.RFC3339)
+}
+
 // Duration returns d as people read it: the two largest units from minutes on
-// ("3h12m", "2d4h"), one decimal below ("12.3s"), whole milliseconds under a
-// second.
+// ("3h12m", "2d4h"), one decimal below ("12.3s") unless it is whole seconds
+// ("30s"), whole milliseconds under a second.
 func Duration(d time.Duration) string {
 	sign := ""
 	if d < 0 {
@@ -147,6 +156,8 @@ func Duration(d time.Duration) string {
 	switch {
 	case d < time.Second-time.Millisecond/2:
 		return sign + strconv.FormatInt(d.Round(time.Millisecond).Milliseconds(), 10) + "ms"
+	case d < time.Minute && d%time.Second == 0: // a setting, rather than an age
+		return sign + strconv.FormatInt(int64(d/time.Second), 10) + "s"
 	case d < time.Minute-50*time.Millisecond:
 		return sign + strconv.FormatFloat(d.Seconds(), 'f', 1, 64) + "s"
 	case d < time.Hour-time.Second/2:
@@ -167,11 +178,16 @@ const columnGap = "  "
 // render lays the table out. tablewriter sees plain text only; styles are put
 // on afterwards, when no width depends on them.
 func (t *Table) render(b *bytes.Buffer, o Options) error {
-	grid := t.grid(o.Width)
+	grid := t.grid(o)
 	var plain bytes.Buffer
 	tab := newTablewriter(&plain)
-	tab.Header(grid[0])
-	for _, row := range grid[1:] {
+	first := 0 // line of the table that is grid[0]; the heading is 0
+	if o.NoHeaders {
+		grid, first = grid[1:], 1
+	} else {
+		tab.Header(grid[0])
+	}
+	for _, row := range grid[1-first:] {
 		if err := tab.Append(row); err != nil {
 			return err
 		}
@@ -182,26 +198,33 @@ func (t *Table) render(b *bytes.Buffer, o Options) error {
 	s := NewStyler(o.Color)
 	i := 0
 	for line := range strings.Lines(plain.String()) {
-		t.styleLine(b, s, strings.TrimRight(line, " \n"), i, grid[i])
+		t.styleLine(b, s, strings.TrimRight(line, " \n"), i+first, grid[i])
 		b.WriteByte('\n')
 		i++
 	}
 	return nil
 }
 
-// grid returns the header and the rows as plain text, cut to width.
-func (t *Table) grid(width int) [][]string {
+// grid returns the header and the rows as plain text, cut to the width. A header
+// that is not shown takes no room.
+func (t *Table) grid(o Options) [][]string {
 	grid := make([][]string, 0, len(t.rows)+1)
 	grid = append(grid, append([]string(nil), t.header...))
+	if o.NoHeaders {
+		clear(grid[0])
+	}
 	for _, row := range t.rows {
 		cells := make([]string, len(row))
 		for i, c := range row {
 			cells[i] = c.shown
+			if !c.at.IsZero() {
+				cells[i] = Time(c.at, o.Location)
+			}
 		}
 		grid = append(grid, cells)
 	}
-	if width > 0 {
-		truncate(grid, width, t.wholeColumns())
+	if o.Width > 0 {
+		truncate(grid, o.Width, t.wholeColumns())
 	}
 	return grid
 }

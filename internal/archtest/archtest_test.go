@@ -86,7 +86,7 @@ func usedBy() map[string][]string {
 		"github.com/muesli/termenv":          {"output"},
 		"github.com/schollz/progressbar/v3":  {"output"},
 		"go.yaml.in/yaml/v3":                 {"output", "internal/config"},
-		"github.com/itchyny/gojq":            {"ctp"},
+		"github.com/itchyny/gojq":            {"ctp", "output"},
 		"golang.org/x/term":                  {"commands"},
 		"github.com/rogpeppe/go-internal":    nil,         // tests only
 		"github.com/prometheus":              {"metrics"}, // and tests: see internal/promtext
