@@ -55,9 +55,12 @@ implements it: 'kshare sandbox run'.
 It is made for scripts: results go to stdout and all else to stderr, -o json has
 a stable schema, and exit codes are an interface ('kshare help exit-codes').
 With -o json every line on stderr is a JSON object too; the one of an error has
-the kind "error".`,
+the kind "error". --jq filters the JSON, --columns and --no-headers are for
+scripts that read lines.`,
 		Example: `  kshare sandbox run --topic orders
-  kshare version -o json`,
+  kshare version -o json
+  kshare inspect pending --jq '.items[] | select(.verdict == "orphan") | .command' -r
+  kshare inspect pending --columns group,topic,partition,deadline --no-headers`,
 		SilenceErrors:     true,
 		SilenceUsage:      true,
 		DisableAutoGenTag: true,
