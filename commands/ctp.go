@@ -47,8 +47,8 @@ either all of it takes effect or nothing does (KIP-1289).
 
 Key, value, headers and timestamp are copied byte for byte. With --jq each value
 has to be one JSON value, and each result of the expression becomes a record; no
-result acknowledges the record and produces nothing. A null value is copied. What
-other commands mean by --jq, a filter of the JSON that they show, is --output-jq.
+result acknowledges the record and produces nothing. A null value is copied. The
+filter of what a command shows, which is --jq elsewhere, is --output-jq here.
 
 Each of the --workers is a member of the share group with a transactional ID of
 its own: that of --transactional-id with -0, -1 and so on added. A run takes the
