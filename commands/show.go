@@ -32,6 +32,9 @@ func (d *Deps) show(v output.View, err error) error {
 	werr := output.Write(d.Out, v, d.options(d.width()))
 	if werr == nil {
 		d.tellRest(v)
+		if left := v.LeftOut(d.options(d.width())); len(left) > 0 {
+			d.Notice(fmt.Sprintf("the terminal is %d columns wide, which is too narrow for %s: -o wide shows all, --columns picks", d.width(), strings.Join(left, ", ")))
+		}
 	}
 	switch {
 	case err != nil:

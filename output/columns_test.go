@@ -3,9 +3,13 @@ package output
 import (
 	"bytes"
 	"errors"
+	"slices"
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/charmbracelet/x/ansi"
+	"github.com/olekukonko/tablewriter/pkg/twwidth"
 )
 
 // columnsView has a column in both tables, some in one alone, a text and a time.
@@ -137,6 +141,50 @@ func TestNoHeadersFits(t *testing.T) {
 		if noHeaders && strings.Contains(b.String(), "COUNT") {
 			t.Errorf("a heading is there: %q", b.String())
 		}
+	}
+}
+
+// A row is one line however narrow the terminal is; numbers are never cut, and what
+// has no room is told.
+func TestRowsFit(t *testing.T) {
+	table := NewTable("GROUP", "TOPIC", "PARTITION", "OFFSETS", "TRANSACTIONAL-ID", "AGE", "VERDICT")
+	table.Row(Key(strings.Repeat("g", 249)), "orders", 12345, "1000-1999", "\u65e5\u672c\u8a9e-e\u0301-"+strings.Repeat("x", 240), 90*time.Second, Bad("orphan"))
+	table.Row(Key("billing"), "orders", 0, "7", NA(), Unknown(), "exact")
+	v := View{Kind: "test", Version: 1, Items: 1, Table: table}
+	for width := 12; width < 620; width++ {
+		o := Options{Width: width}
+		var b bytes.Buffer
+		if err := Write(&b, v, o); err != nil {
+			t.Fatal(err)
+		}
+		lines := strings.Split(strings.TrimSuffix(b.String(), "\n"), "\n")
+		if len(lines) != 3 {
+			t.Fatalf("width %d: %d lines, want 3:\n%s", width, len(lines), b.String())
+		}
+		for _, l := range lines {
+			if w := twwidth.Width(l); w > width {
+				t.Fatalf("width %d: a line is %d wide: %q", width, w, l)
+			}
+		}
+		left := v.LeftOut(o)
+		if marked := strings.HasSuffix(lines[0], columnGap+ellipsis); marked != (len(left) > 0) {
+			t.Fatalf("width %d: %q are left out, and the heading is %q", width, left, lines[0])
+		}
+		if slices.Contains(left, "PARTITION") == strings.Contains(lines[1], "  12345") {
+			t.Fatalf("width %d: PARTITION is cut, or it is left out and shown: %q", width, lines[1])
+		}
+		// Colours change nothing about it.
+		var colored bytes.Buffer
+		o.Color = true
+		if err := Write(&colored, v, o); err != nil || ansi.Strip(colored.String()) != b.String() {
+			t.Fatalf("width %d: in colour it is\n%s\nwant\n%s", width, ansi.Strip(colored.String()), b.String())
+		}
+	}
+	if left := v.LeftOut(Options{Width: 50}); strings.Join(left, " ") != "AGE VERDICT" {
+		t.Errorf("at 50 columns %q are left out", left)
+	}
+	if left := v.LeftOut(Options{Width: 12, Format: FormatWide}); left != nil {
+		t.Errorf("wide leaves out %q", left)
 	}
 }
 

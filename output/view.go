@@ -236,6 +236,33 @@ func writeSections(b *bytes.Buffer, sections []Section, o Options) error {
 	return nil
 }
 
+// LeftOut returns the names of the columns that Write leaves out since they do not
+// fit into the width; nil where none is.
+func (v View) LeftOut(o Options) []string {
+	if o.Format != FormatTable && o.Format != "" || o.Width == 0 {
+		return nil
+	}
+	tables := []*Table{v.Table}
+	switch {
+	case o.RowsOnly():
+		t, err := v.rows(o.Columns, o.Format)
+		if err != nil {
+			return nil
+		}
+		tables[0] = t
+	case v.Sections != nil:
+		tables = nil
+		for _, s := range v.Sections {
+			tables = append(tables, s.Table)
+		}
+	}
+	var names []string
+	for _, t := range tables {
+		names = append(names, t.leftOut(o)...)
+	}
+	return names
+}
+
 func writeText(b *bytes.Buffer, text string) {
 	if text != "" {
 		b.WriteString(escapeLines(strings.TrimRight(text, "\n")))
