@@ -174,7 +174,7 @@ func (d *Deps) drain(ctx context.Context, opts drainOptions, x drain.Execution) 
 			return nil, err
 		}
 	}
-	p := d.Progress("draining", "records")
+	p := d.Progress("draining, records left", "")
 	defer p.Close()
 	x.Progress = func(at drain.Progress) { p.Update(at.Records, -1, drainNote(at, x.Clock.Now())) }
 	return plan.Execute(ctx, x)

@@ -139,7 +139,7 @@ func (d *Deps) changeFeatures(ctx context.Context, cl *cluster.Client, change *f
 	if opts.Drain {
 		execute.Drain = d.drainBefore(cl, change, opts)
 	}
-	p := d.Progress("waiting for brokers to catch up", "brokers")
+	p := d.Progress("waiting for brokers to catch up", "")
 	defer p.Close()
 	execute.Waiting = func(missing []string) { p.Update(int64(len(missing)), -1, strings.Join(missing, "; ")) }
 	return change.Execute(ctx, cl, execute)

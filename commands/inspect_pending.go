@@ -179,7 +179,7 @@ func checkPending(rep *inspect.PendingReport) error {
 // awaitNonePending looks until nothing is pending. It returns the last report
 // also with an error.
 func (d *Deps) awaitNonePending(ctx context.Context, opts inspectPendingOptions, looker *pendingLooker) (*inspect.PendingReport, error) {
-	progress := d.Progress("records in TX_PENDING", "records")
+	progress := d.Progress("records in TX_PENDING", "")
 	defer progress.Close()
 	told := make(map[string]bool)
 	var last *inspect.PendingReport

@@ -98,18 +98,13 @@ func (d *Deps) checkHasResult(cmd *cobra.Command, filterFlag string, filters boo
 	case len(r.Columns) == 0:
 		return nil
 	}
-	var columns []string
 	var err error
 	for _, v := range views {
 		if err = v.CheckColumns(r.Columns); err == nil {
 			return nil
 		}
-		for _, name := range v.ColumnNames() {
-			if !slices.Contains(columns, name) {
-				columns = append(columns, name)
-			}
-		}
 	}
+	columns := columnsOf(views)
 	if len(columns) == 0 {
 		return usagef("--columns: %q has no rows", cmd.CommandPath())
 	}
@@ -123,6 +118,19 @@ func (d *Deps) checkHasResult(cmd *cobra.Command, filterFlag string, filters boo
 		err = e
 	}
 	return columnsError(err, columns)
+}
+
+// columnsOf returns the names of the columns that views have, each once.
+func columnsOf(views []output.View) []string {
+	var columns []string
+	for _, v := range views {
+		for _, name := range v.ColumnNames() {
+			if !slices.Contains(columns, name) {
+				columns = append(columns, name)
+			}
+		}
+	}
+	return columns
 }
 
 // columnsError is the usage error about columns, of which these exist; nil are

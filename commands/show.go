@@ -144,7 +144,8 @@ func (d *Deps) Hint(msg string) {
 	}
 }
 
-// Progress returns a display on stderr for an operation that takes a while.
+// Progress returns a display on stderr for an operation that takes a while. unit is
+// that of the rate to show; "" shows none.
 func (d *Deps) Progress(label, unit string) output.Progress {
 	o := output.ProgressOptions{
 		Label:    label,

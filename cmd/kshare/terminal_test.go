@@ -228,8 +228,8 @@ func seeWatch(p person) {
 func seeProgress(p person) {
 	var stdout watched
 	s := p.start(terminal.Options{Width: 150, Stdout: &stdout}, "inspect", "pending", "--wait", "--interval", "100ms", "--group", "billing", "-o", "csv")
-	p.waitFor(s, "records in TX_PENDING (1 owner, next deadline in ")
-	if n := strings.Count(s.Screen().Text(), "records in TX_PENDING ("); n != 1 {
+	p.waitFor(s, "records in TX_PENDING: 3 (1 owner, next deadline in ")
+	if n := strings.Count(s.Screen().Text(), "records in TX_PENDING: 3 ("); n != 1 {
 		p.Errorf("the spinner is there %d times:\n%s", n, s.Screen().Text())
 	}
 	if b := stdout.Bytes(); len(b) > 0 {
@@ -238,7 +238,7 @@ func seeProgress(p person) {
 	if err := p.scene.Commit(p.Context(), "billing-1"); err != nil {
 		p.Fatal(err)
 	}
-	if end := p.end(s, 0).Text(); strings.Contains(end, "records in TX_PENDING (") || !bytes.HasPrefix(stdout.Bytes(), []byte("GROUP,")) {
+	if end := p.end(s, 0).Text(); strings.Contains(end, "records in TX_PENDING: 3 (") || !bytes.HasPrefix(stdout.Bytes(), []byte("GROUP,")) {
 		p.Errorf("in the end the screen has\n%s\nand stdout %q", end, stdout.Bytes())
 	}
 }

@@ -70,7 +70,6 @@ func mayImport() map[string][]string {
 		"internal/archtest":   nil,
 		"bench":               append([]string{"ctp", "inspect", "internal/bigcluster", "internal/kafkatest", "sandbox"}, client...),
 		"docs/gen":            {"commands", "completions"},
-		"docs/pictures":       {"internal/scene", "internal/terminal", "wire"},
 		"examples":            nil,
 		"examples/gen":        nil,
 		"examples/monitoring": nil,

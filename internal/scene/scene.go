@@ -150,6 +150,14 @@ func (s *Scene) Commit(ctx context.Context, transactionalID string) error {
 	return session.Commit(ctx, txn.Guard{})
 }
 
+// Forget makes the coordinator of an open transaction forget it, so that nobody
+// ends it any more.
+func (s *Scene) Forget(ctx context.Context, transactionalID string) error {
+	delete(s.open, transactionalID)
+	_, err := s.sandbox.InjectFault(ctx, sandbox.Fault{Kind: sandbox.FaultForgetTransaction, TransactionalID: transactionalID})
+	return err
+}
+
 // Close ends the sandbox, with all that is open in it.
 func (s *Scene) Close() error {
 	for _, c := range s.members {

@@ -29,12 +29,12 @@ func (s Screen) SVG(title string) []byte {
 	for i, class := range []string{"c1", "c3", "c2"} { // as windows have them
 		fmt.Fprintf(&b, `<circle class="%s" cx="%d" cy="%d" r="5"/>`+"\n", class, margin+5+i*17, barHeight/2+1)
 	}
-	fmt.Fprintf(&b, `<text class="f" x="%d" y="%d">$ %s</text>`+"\n", margin+64, barHeight/2+6, escapeXML(title))
+	fmt.Fprintf(&b, `<text class="f" xml:space="preserve" x="%d" y="%d">$ %s</text>`+"\n", margin+64, barHeight/2+6, escapeXML(title))
 	for i, line := range s.Lines {
 		if len(line) == 0 {
 			continue
 		}
-		fmt.Fprintf(&b, `<text x="%d" y="%d">`, margin, barHeight+margin+i*lineHeight+fontSize)
+		fmt.Fprintf(&b, `<text xml:space="preserve" x="%d" y="%d">`, margin, barHeight+margin+i*lineHeight+fontSize)
 		for _, span := range line {
 			if class := span.Style.class(); class != "" {
 				fmt.Fprintf(&b, `<tspan class="%s">%s</tspan>`, class, escapeXML(span.Text))
