@@ -2,6 +2,7 @@ package commands
 
 import (
 	"encoding/json"
+	"os"
 	"regexp"
 	"slices"
 	"strings"
@@ -271,5 +272,41 @@ func TestFilterAndExitCodes(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// The examples of docs/output.md compile, and name columns that exist.
+func TestExamplesOfOutput(t *testing.T) {
+	page, err := os.ReadFile("../docs/output.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	found := 0
+	for line := range strings.Lines(string(page)) {
+		example, ok := strings.CutPrefix(line, "    kshare ")
+		if !ok {
+			continue
+		}
+		found++
+		// A pipe of the shell, not one within quotes.
+		if i := strings.LastIndex(example, "'"); strings.Contains(example[i+1:], " | ") {
+			example = example[:i+1+strings.Index(example[i+1:], " | ")]
+		}
+		d := &Deps{Getenv: func(string) string { return "" }, flags: &globalFlags{}}
+		root := newTree(d).root
+		cmd, rest, err := root.Find(splitWords(example))
+		if err != nil || cmd == root {
+			t.Errorf("%q names no command: %v", example, err)
+			continue
+		}
+		if err := cmd.ParseFlags(rest); err != nil {
+			t.Errorf("%q: %v", example, err)
+		}
+		if err := d.checkResult(cmd); err != nil {
+			t.Errorf("%q: %v", example, err)
+		}
+	}
+	if found < 10 {
+		t.Errorf("only %d examples were found", found)
 	}
 }
