@@ -217,7 +217,10 @@ func TestShowRowsOnly(t *testing.T) {
 func TestTokenIsNeverLost(t *testing.T) {
 	res := &ackResult{Items: []ackItem{}, Token: new("ktx1.abc")}
 	for _, flags := range []globalFlags{
-		{}, {Output: output.FormatWide}, {Output: output.FormatJSON}, {Output: output.FormatCSV},
+		{},
+		{Output: output.FormatWide},
+		{Output: output.FormatJSON},
+		{Output: output.FormatCSV},
 		{Quiet: true, Output: output.FormatCSV},
 		{Quiet: true, resultFlags: resultFlags{NoHeaders: true}},
 		{Quiet: true, resultFlags: resultFlags{Columns: []string{"topic"}}},

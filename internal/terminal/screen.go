@@ -1,7 +1,6 @@
 package terminal
 
 import (
-	"image/color"
 	"strings"
 
 	uv "github.com/charmbracelet/ultraviolet"
@@ -69,7 +68,7 @@ func styleOf(c uv.Style) Style {
 	if c.Fg != nil {
 		basic, ok := c.Fg.(ansi.BasicColor)
 		if s.Color = int(basic); !ok {
-			s.Color, s.Other = int(ansi.Convert16(color.Color(c.Fg))), true
+			s.Color, s.Other = int(ansi.Convert16(c.Fg)), true
 		}
 	}
 	return s
