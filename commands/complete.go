@@ -75,6 +75,7 @@ func isCompletion(args []string) bool {
 // else. Other runs of kshare need not pay for it.
 func (t *tree) complete() {
 	t.root.SetErr(io.Discard)
+	t.root.InitDefaultHelpCmd() // else it comes after this
 	flags, args := flagWords(), argumentWords()
 	seen := make(map[*pflag.Flag]bool)
 	var visit func(*cobra.Command)
