@@ -269,4 +269,3 @@ func listen(t *testing.T) net.Listener {
 	t.Cleanup(func() { _ = l.Close() })
 	return l
 }
-
