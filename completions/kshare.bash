@@ -144,7 +144,7 @@ __kshare_offer() {
             printf -v name '%-*s  (%s)' "$longest" "${shown[i]}" "$name"
             shown[i]=$name
         done
-    elif ((${#shown[@]} == 1)) && [[ $(type -t compopt) != builtin && -z $nospace ]]; then
+    elif ((${#shown[@]} == 1)) && [[ $(type -t compopt) != builtin && -z $nospace$quote ]]; then
         shown=("${shown[@]/%/ }") # bash 3 does not do it here
     fi
     ((${#shown[@]})) && COMPREPLY=("${shown[@]}")
