@@ -28,7 +28,7 @@ import (
 // notOnKafka are the scripts that a real Kafka has no part in, and why.
 var notOnKafka = map[string]string{
 	"ack_unknown.txtar":         "is about answers that a sandbox is told to lose",
-	"completion.txtar":          "stops the cluster that it asks",
+	"completion.txtar":          "connects to no cluster",
 	"config_check.txtar":        "connects to no cluster",
 	"config_contexts.txtar":     "connects to no cluster",
 	"ctp_interrupted.txtar":     "is about the sandbox in the process of ctp --sandbox",
