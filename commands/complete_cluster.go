@@ -14,8 +14,10 @@ import (
 )
 
 // hasConnection reports whether the command connects to a cluster that settings
-// name, and hasControl whether it speaks to a sandbox that is running.
+// name.
 func (y *typing) hasConnection() bool { return y.cmd.Flags().Lookup("command-config") != nil }
+
+// hasControl reports whether the command speaks to a sandbox that is running.
 func (y *typing) hasControl() bool {
 	return !y.hasConnection() && y.cmd.Flags().Lookup("control") != nil && y.cmd.Flags().Lookup("load") == nil
 }

@@ -127,8 +127,8 @@ func TestCompleteCluster(t *testing.T) {
 		}
 		c.env["KSHARE_SANDBOX_CONTROL"] = "127.0.0.1:1"
 		got := completeFrom(t, cmdtest.Setup{Env: c.env}, c.line, c.want)
-		before, _, any := strings.Cut(c.want, "*")
-		if got != c.want && !(any && strings.HasPrefix(got, before)) {
+		prefix, _, isPrefix := strings.Cut(c.want, "*")
+		if got != c.want && (!isPrefix || !strings.HasPrefix(got, prefix)) {
 			t.Errorf("completing %s: %q, want %q", c.line, got, c.want)
 		}
 		if heard := len(tap.Exchanges()) > 0; heard == c.local {
@@ -207,7 +207,7 @@ func TestCompleteIsSilent(t *testing.T) {
 	dir := t.TempDir()
 	marker := filepath.Join(dir, "marker")
 	program := filepath.Join(dir, "program")
-	if err := os.WriteFile(program, []byte("#!/bin/sh\necho ran > "+marker+"\necho secret\n"), 0o700); err != nil { //nolint:gosec // is to be run
+	if err := os.WriteFile(program, []byte("#!/bin/sh\necho ran > "+marker+"\necho secret\n"), 0o700); err != nil {
 		t.Fatal(err)
 	}
 	broken := filepath.Join(dir, "broken.yaml")

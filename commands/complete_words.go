@@ -348,7 +348,8 @@ func filesAt(path string) []completions.Choice {
 
 func (*typing) offsetReset() []completions.Choice {
 	return []completions.Choice{
-		{Word: "earliest"}, {Word: "latest"},
+		{Word: "earliest"},
+		{Word: "latest"},
 		{Word: "by_duration:", About: "an ISO 8601 duration, such as by_duration:PT1H", Open: true},
 	}
 }

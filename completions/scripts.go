@@ -37,7 +37,7 @@ func FileName(program, shell string) string {
 // Write writes the script of a shell for the program whose root command is root.
 // It fails for a shell that [Shells] does not name.
 func Write(w io.Writer, root *cobra.Command, shell string) error {
-	template := ""
+	var template string
 	switch shell {
 	case "bash":
 		template = bash
