@@ -30,10 +30,15 @@ type words struct {
 
 func nothing() words { return words{} }
 
-func oneOf(names ...string) words { return among(completions.Words(names...)) }
+func oneOf(names ...string) words { return among(completions.Words(names...)...) }
 
-func among(choices []completions.Choice) words {
+func among(choices ...completions.Choice) words {
 	return from(func(*typing) []completions.Choice { return choices })
+}
+
+// oneFrom is for choices that take a moment to make, when nobody may want them.
+func oneFrom(choices func() []completions.Choice) words {
+	return from(func(*typing) []completions.Choice { return choices() })
 }
 
 func from(choices func(*typing) []completions.Choice) words { return words{choices: choices} }

@@ -30,12 +30,12 @@ func flagWords() map[string]words {
 	return map[string]words{
 		// Of all commands.
 		"--bootstrap-server": from((*typing).servers),
-		"--output":           among(outputFormats()),
+		"--output":           oneFrom(outputFormats),
 		"--timeout":          nothing(),
 		"--color":            oneOf(colorAuto, colorAlways, colorNever),
 
 		// Of connections.
-		"--dialect":               among(dialects()),
+		"--dialect":               oneFrom(dialects),
 		"--context":               from((*typing).contexts),
 		"--command-config":        files("properties", "conf", "config", "cfg"),
 		"--tls-ca":                files("pem", "crt", "cer"),
@@ -63,12 +63,12 @@ func flagWords() map[string]words {
 		"txn prepare --produce":      from((*typing).topicFile),
 		"--feature":                  from((*typing).nameLevel),
 		"--version":                  from((*typing).levelOfFeature),
-		"--enable":                   among([]completions.Choice{{Word: feature.EnableTxnAcks, About: "transactional acknowledgements (KIP-1289)"}}),
+		"--enable":                   among(completions.Choice{Word: feature.EnableTxnAcks, About: "transactional acknowledgements (KIP-1289)"}),
 		"feature plan --to":          from((*typing).nameLevel),
-		"feature mapping --release":  among(releases()),
-		"inspect metrics --alert":    oneOf(inspect.AlertNames()...),
+		"feature mapping --release":  oneFrom(releases),
+		"inspect metrics --alert":    oneFrom(func() []completions.Choice { return completions.Words(inspect.AlertNames()...) }),
 		"config set-context --set":   from((*typing).settingValue),
-		"config set-context --unset": among(settingNames("")),
+		"config set-context --unset": oneFrom(func() []completions.Choice { return settingNames("") }),
 
 		"ctp --from":              from((*typing).topics),
 		"ctp --to":                from((*typing).topics),
@@ -76,17 +76,17 @@ func flagWords() map[string]words {
 		"ctp --topic":             nothing(), // is to be created
 		"ctp --load":              from((*typing).topicFile),
 		"ctp --exec":              files(),
-		"ctp --partition":         among([]completions.Choice{{Word: partitionHash, About: "by the hash of the key"}, {Word: partitionKeep, About: "that of the source"}}),
+		"ctp --partition":         among(completions.Choice{Word: partitionHash, About: "by the hash of the key"}, completions.Choice{Word: partitionKeep, About: "that of the source"}),
 		"ctp --guarantee":         oneOf(string(ctp.ExactlyOnce), string(ctp.AtLeastOnce)),
 		"ctp --on-error":          oneOf(string(ctp.Fail), string(ctp.Release), string(ctp.Reject)),
 		"ctp --auto-offset-reset": from((*typing).offsetReset),
 		"ctp --isolation-level":   oneOf("read_committed", "read_uncommitted"),
-		"--profile":               among(dialects()),
+		"--profile":               oneFrom(dialects),
 
 		// Of sandboxes.
 		"sandbox run --topic":           nothing(), // is to be created
 		"sandbox run --load":            from((*typing).topicFile),
-		"sandbox run --pending-state":   among([]completions.Choice{{Word: pendingPersisted, About: "outlives the leader"}, {Word: pendingMemory, About: "as in the voted text"}}),
+		"sandbox run --pending-state":   among(completions.Choice{Word: pendingPersisted, About: "outlives the leader"}, completions.Choice{Word: pendingMemory, About: "as in the voted text"}),
 		"sandbox run --data-dir":        directories(),
 		"sandbox run --broker-config":   nothing(),
 		"sandbox run --share-version":   nothing(),
@@ -97,7 +97,7 @@ func flagWords() map[string]words {
 
 		"sandbox fault inject --transactional-id": from((*typing).openTransactions),
 		"sandbox fault inject --coordinator":      oneOf("transaction", "share"),
-		"sandbox fault inject --error":            among(errorNames()),
+		"sandbox fault inject --error":            oneFrom(errorNames),
 		"sandbox fault inject --broker":           from((*typing).sandboxNodes),
 		"sandbox fault inject --to-broker":        from((*typing).sandboxNodes),
 		"sandbox fault inject --api-key":          nothing(),
@@ -158,7 +158,7 @@ func argumentWords() map[string]arguments {
 		"inspect partition":     {each: []words{from((*typing).groups), from((*typing).topics), from((*typing).partitionsOfArgument)}},
 		"inspect txn":           some((*typing).transactions),
 		"sandbox fault clear":   some((*typing).faults),
-		"sandbox fault inject":  {each: []words{among(faultKinds())}},
+		"sandbox fault inject":  {each: []words{oneFrom(faultKinds)}},
 		"txn describe":          one((*typing).transactions),
 		"txn fence":             some((*typing).transactions),
 	}
