@@ -96,14 +96,15 @@ func TestCompletionInShells(t *testing.T) {
 	for _, c := range []struct {
 		name, shell string
 		complete    func(t *testing.T, sh *shell, lines []typed) []string
-		before      string // the script is sourced
-		needs       string // file
+		before      string
+		needs       string // a file
 	}{
 		{"bash", "bash", completeInBash, "", ""},
 		{"bash with bash-completion", "bash", completeInBash, "source " + withPackage, withPackage},
 		// What bash 3.2 lacks most; macOS has it.
 		{"bash without compopt", "bash", completeInBash, "enable -n compopt", ""},
 		{"zsh", "zsh", completeInZsh, "", ""},
+		{"zsh by its name", "zsh", completeInZsh, "mkdir -p f; cp $SCRIPT f/_kshare; fpath=($PWD/f $fpath)", ""},
 		{"fish", "fish", completeInFish, "", ""},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -143,7 +144,7 @@ func TestCompletionInShells(t *testing.T) {
 	}
 }
 
-// otherwise returns some of the lines, for a bash that is not as it usually is.
+// otherwise returns some of the lines, for a shell that is not as it usually is.
 func otherwise(lines []typed) []typed {
 	var out []typed
 	for _, l := range lines {
@@ -221,9 +222,10 @@ func needShell(t *testing.T, name, file string) {
 
 // shell is a shell with the script of completion.
 type shell struct {
-	name, dir, script, before string
-	env                       []string
-	screen                    bytes.Buffer // all that it has written
+	name, dir, script string
+	before            string // what it does first; zsh then finds the script by itself
+	env               []string
+	screen            bytes.Buffer // all that it has written
 }
 
 // run runs the shell to its end with a script of its own, and returns the file
@@ -287,9 +289,14 @@ func completeInZsh(t *testing.T, s *shell, lines []typed) []string {
 	if err := os.WriteFile(linesFile, []byte(all.String()), 0o600); err != nil {
 		t.Fatal(err)
 	}
+	load := `source "$SCRIPT"`
+	if s.before != "" {
+		load = ""
+	}
 	out := s.run(t, `zmodload zsh/zpty
 zpty shell zsh -f -i
-zpty -w shell 'PS1=; autoload -Uz compinit; compinit -D -u; source "$SCRIPT"'
+zpty -w shell 'PS1=; `+s.before+`'
+zpty -w shell 'autoload -Uz compinit; compinit -D -u; `+load+`'
 zpty -w shell 'note() { print -r -- "$LBUFFER" >>$RESULT; zle kill-whole-line; print -r -- NO""TED }'
 zpty -w shell 'zle -N note; bindkey "^G" note; bindkey "^I" complete-word; unsetopt beep; print REA""DY'
 zpty -r -m shell screen '*READY*'
