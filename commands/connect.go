@@ -166,6 +166,11 @@ func connectSandbox(ctx context.Context, servers, dialect string) (*cluster.Clie
 // clusterConfig is the configuration of a client, with the secrets it needs, and
 // as whom it connects.
 func (d *Deps) clusterConfig(ctx context.Context, r *config.Resolved) (cluster.Config, auth.Options, error) {
+	return d.clusterConfigWith(r, func() (auth.Options, error) { return r.Options(ctx, d.askSecret) })
+}
+
+// clusterConfigWith is [Deps.clusterConfig] with another way to the secrets.
+func (d *Deps) clusterConfigWith(r *config.Resolved, options func() (auth.Options, error)) (cluster.Config, auth.Options, error) {
 	servers, err := d.bootstrap(r)
 	if err != nil {
 		return cluster.Config{}, auth.Options{}, err
@@ -180,7 +185,7 @@ func (d *Deps) clusterConfig(ctx context.Context, r *config.Resolved) (cluster.C
 	if r.Properties != nil {
 		cfg.DialTimeout = r.Properties.DialTimeout
 	}
-	opts, err := r.Options(ctx, d.askSecret)
+	opts, err := options()
 	if err != nil {
 		return cfg, opts, err
 	}

@@ -24,6 +24,9 @@ func Main(ctx context.Context, args []string, deps Deps) int {
 	d := &deps
 	d.flags = &globalFlags{}
 	t := newTree(d)
+	if isCompletion(args) {
+		t.complete()
+	}
 	t.root.SetArgs(args)
 	defer func() { t.stop() }()
 	return d.report(t.execute(ctx, args))

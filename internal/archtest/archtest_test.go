@@ -34,7 +34,7 @@ func mayImport() map[string][]string {
 	return map[string][]string{
 		"cmd/kshare":        {"commands"},
 		"commands":          append([]string{"cluster/auth", "completions", "internal/config", "internal/doctor", "output"}, operator...),
-		"completions":       append([]string{"inspect"}, client...),
+		"completions":       append([]string{"feature", "inspect"}, client...),
 		"output":            nil,
 		"feature":           append([]string{"drain", "inspect"}, client...),
 		"drain":             append([]string{"inspect"}, client...),
