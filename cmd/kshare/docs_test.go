@@ -231,7 +231,7 @@ var variable = []struct {
 	{regexp.MustCompile(`\bpending in [0-9]+ looks\b`), "pending in LOOKS"},
 	{regexp.MustCompile(`\bkshare-(devel|v[0-9][^ "]*)`), "kshare-VERSION"},
 	{regexp.MustCompile(`(?m)^((?:[0-9*]+ +){8})[0-9.]+$`), "${1}SECONDS"}, // of ctp
-	{regexp.MustCompile(`  +`), "  "},                                     // columns are as wide as what is in them
+	{regexp.MustCompile(`  +`), "  "},                                      // columns are as wide as what is in them
 	{regexp.MustCompile(`(?m) +$`), ""},
 }
 

@@ -40,7 +40,7 @@ type shell struct {
 
 // pagePorts are the ports that pages may name: those of brokers, of a sandbox's
 // control endpoint, and of metrics.
-var pagePorts = []string{"9092", "9093", "9094", "9099"}
+var pagePorts = []string{"9092", "9093", "9094", "9099", "9404"}
 
 var port = regexp.MustCompile(`\b[0-9]{4}\b`)
 

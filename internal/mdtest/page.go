@@ -37,6 +37,8 @@ type Block struct {
 	Text string
 	// Comment is the text of an HTML comment right before the block, or "".
 	Comment string
+	// Under is the heading that the block is under.
+	Under string
 }
 
 // Link is a link or an image.
@@ -88,7 +90,7 @@ func Parse(source []byte) *Page {
 	p := &Page{Anchors: map[string]bool{}}
 	lineOf := func(offset int) int { return 1 + strings.Count(string(source[:offset]), "\n") }
 	line := 1 // of the block that is being walked
-	comment := ""
+	comment, under := "", ""
 	doc := goldmark.New(goldmark.WithExtensions(extension.Table)).Parser().Parse(text.NewReader(source))
 	_ = ast.Walk(doc, func(n ast.Node, entering bool) (ast.WalkStatus, error) { // it fails only if this does
 		if !entering {
@@ -108,11 +110,12 @@ func Parse(source []byte) *Page {
 				return ast.WalkContinue, nil
 			}
 		case *ast.FencedCodeBlock:
-			p.Blocks = append(p.Blocks, Block{Line: line, Lang: string(n.Language(source)), Text: string(n.Lines().Value(source)), Comment: comment})
+			p.Blocks = append(p.Blocks, Block{Line: line, Lang: string(n.Language(source)), Text: string(n.Lines().Value(source)), Comment: comment, Under: under})
 		case *ast.CodeBlock:
-			p.Blocks = append(p.Blocks, Block{Line: line, Text: string(n.Lines().Value(source)), Comment: comment})
+			p.Blocks = append(p.Blocks, Block{Line: line, Text: string(n.Lines().Value(source)), Comment: comment, Under: under})
 		case *ast.Heading:
-			p.anchor(plain(n, source))
+			under = plain(n, source)
+			p.anchor(under)
 		case *ast.Link:
 			p.Links = append(p.Links, Link{line, string(n.Destination)})
 		case *ast.Image:
