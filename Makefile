@@ -36,6 +36,7 @@ test-kafka: ## Run the tests on a real Apache Kafka alone (needs a JDK and Maven
 
 golden: ## Write the golden files anew; read the diff before you commit it
 	go test ./output ./commands -update
+	go test ./docs ./cmd/kshare -run 'TestGoBlocks|TestDocs' -update
 
 fuzz: ## Fuzz every target for FUZZTIME each
 	.ci/fuzz $(FUZZTIME)

@@ -177,7 +177,7 @@ func withCause(ctx context.Context, err error) error {
 // execute runs the tree. What cobra itself complains of, before a command is
 // started, is wrong usage.
 func (t *tree) execute(ctx context.Context, args []string) error {
-	err := t.root.ExecuteContext(ctx)
+	cmd, err := t.root.ExecuteContextC(ctx)
 	if err == nil {
 		return stdoutError(t.helpErr)
 	}
@@ -190,7 +190,10 @@ func (t *tree) execute(ctx context.Context, args []string) error {
 	if isA[*usageError]()(err) {
 		return err
 	}
-	return hintf(usagef("%s", err), "'kshare --help' lists commands, 'kshare COMMAND --help' lists flags")
+	if cmd == t.root {
+		return hintf(usagef("%s", err), "'kshare --help' lists commands, 'kshare COMMAND --help' lists flags")
+	}
+	return hintf(usagef("%s", err), "'%s --help' says how to call it", cmd.CommandPath())
 }
 
 // wantsJSON looks for -o json among arguments that could not be parsed.

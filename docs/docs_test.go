@@ -124,7 +124,7 @@ func TestGoBlocks(t *testing.T) {
 				}
 				fence := "-->\n```go\n"
 				page := strings.Replace(string(text), b.Comment+" "+fence+b.Text, b.Comment+" "+fence+want, 1)
-				if err := os.WriteFile(file, []byte(page), 0o644); err != nil { //nolint:gosec // a page is for all to read
+				if err := os.WriteFile(file, []byte(page), 0o644); err != nil {
 					t.Fatal(err)
 				}
 			default:

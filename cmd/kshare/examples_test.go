@@ -91,12 +91,13 @@ var exampleLines = map[string]example{
 	"kshare txn abort --token-file token.txt --yes":                                        {before: "hold billing-1 4-6"},
 	"kshare txn abort --topic shipped --partition 0 --start-offset 1200 --yes":             {before: "hang shipping-1"},
 	"kshare txn abort --topic shipped --partition 0 --producer-id 4000 --producer-epoch 0 --yes": {
-		before:  "hang shipping-2; producer=$(kshare inspect txn --hanging -o json | grep -o '\"producer_id\": [0-9]*' | head -n 1 | cut -d' ' -f2)",
+		before:  "hang shipping-2; producer=$(kshare inspect txn --hanging -o json | sed -n 's/^ *\"producer_id\": \\([0-9]*\\),*$/\\1/p' | head -n 1)",
 		replace: map[string]string{"4000": "$producer"},
 	},
 	"kshare txn abort --topic __share_group_state --partition 7 --producer-id 4000 --producer-epoch 0 --dry-run": {
 		before: `rm token.txt && hold billing-2 7-8 && kshare sandbox fault inject drop-marker --count 1 >/dev/null && kshare -q txn fence billing-2 --yes >/dev/null
-row=$(kshare inspect pending -o json | jq -c '.items[0]') && producer=$(grep -o '"producer_id":[0-9]*' <<<"$row" | cut -d: -f2) && state=$(jq .state_partition <<<"$row")`,
+value() { kshare inspect pending -o json | sed -n "s/^ *\"$1\": \([0-9]*\),*$/\1/p" | head -n 1; }
+producer=$(value producer_id) state=$(value state_partition)`,
 		replace: map[string]string{"4000": "$producer", "--partition 7": "--partition $state"},
 	},
 	"kshare txn fence billing-1 --dry-run":                       {before: "hold billing-1 4-6"},

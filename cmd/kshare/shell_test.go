@@ -112,7 +112,7 @@ func (s *shell) takePorts() {
 			n, _ := strconv.Atoi(p)
 			used := strconv.Itoa(base + n - first)
 			s.ports[p], s.shown[used] = used, p
-			l, err := net.Listen("tcp", "127.0.0.1:"+used) //nolint:noctx // it looks and lets go
+			l, err := net.Listen("tcp", "127.0.0.1:"+used)
 			if err != nil {
 				free = false
 				break

@@ -62,11 +62,13 @@ func mayImport() map[string][]string {
 		"internal/bigcluster": {"wire"},
 		"internal/fakekafka":  nil,
 		"internal/kafkatest":  nil,
+		"internal/mdtest":     nil,
 		"internal/schematest": nil,
 		"internal/wiretap":    nil,
 		// These have tests only, or stand apart.
 		"internal/archtest":   nil,
 		"bench":               append([]string{"ctp", "inspect", "internal/bigcluster", "internal/kafkatest", "sandbox"}, client...),
+		"docs":                nil,
 		"docs/gen":            {"commands", "completions"},
 		"examples":            nil,
 		"examples/gen":        nil,
