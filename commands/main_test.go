@@ -25,6 +25,8 @@ func TestUsageErrors(t *testing.T) {
 		{"unknown command", "vresion", "kshare: error: unknown command \"vresion\" for \"kshare\"\nkshare: hint: did you mean 'kshare version'?\n"},
 		{"unknown subcommand", "sandbox rnu", "kshare: error: unknown command \"rnu\" for \"kshare sandbox\"\nkshare: hint: did you mean 'kshare sandbox run'?\n"},
 		{"nothing like it", "sandbox xyzzy", "kshare: error: unknown command \"xyzzy\" for \"kshare sandbox\"\nkshare: hint: 'kshare sandbox --help' lists commands\n"},
+		{"a command of another", "pending", "kshare: error: unknown command \"pending\" for \"kshare\"\nkshare: hint: did you mean 'kshare inspect pending'?\n"},
+		{"too few arguments", "inspect partition billing", "kshare: error: \"kshare inspect partition\" needs a group, a topic and a partition, and got 1 argument\nkshare: hint: such as: kshare inspect partition billing orders 0\n"},
 		{"unknown flag", "version --nope", "unknown flag: --nope"},
 		{"argument", "version x", "\"kshare version\" takes no argument, and got \"x\""},
 		{"format", "version -o xml", "want one of table, wide, json, yaml, csv"},

@@ -250,7 +250,23 @@ func needSubcommand(cmd *cobra.Command, args []string) error {
 	if s := cmd.SuggestionsFor(args[0]); len(s) > 0 {
 		return hintf(err, "did you mean '%s %s'?", cmd.CommandPath(), s[0])
 	}
+	if below := findBelow(cmd, args[0]); below != nil {
+		return hintf(err, "did you mean '%s'?", below.CommandPath())
+	}
 	return hintf(err, "'%s --help' lists commands", cmd.CommandPath())
+}
+
+// findBelow returns the first command of a name below those of cmd, nil if there is
+// none: "pending" is below inspect.
+func findBelow(cmd *cobra.Command, name string) *cobra.Command {
+	for _, sub := range cmd.Commands() {
+		for _, below := range sub.Commands() {
+			if below.Name() == name {
+				return below
+			}
+		}
+	}
+	return nil
 }
 
 // exitAnnotation is the key under which a command keeps its exit codes: the
