@@ -190,10 +190,43 @@ func (t *tree) execute(ctx context.Context, args []string) error {
 	if isA[*usageError]()(err) {
 		return err
 	}
+	// Flags that follow an unknown command are those of its parent to cobra, which
+	// complains of them first.
+	if parent, rest, findErr := t.root.Find(args); findErr == nil && parent.HasSubCommands() {
+		if word := firstWord(parent, rest); word != "" {
+			return needSubcommand(parent, []string{word})
+		}
+	}
 	if cmd == t.root {
 		return hintf(usagef("%s", err), "'kshare --help' lists commands, 'kshare COMMAND --help' lists flags")
 	}
 	return hintf(usagef("%s", err), "'%s --help' says how to call it", cmd.CommandPath())
+}
+
+// firstWord returns the first argument that is neither a flag of cmd nor the value
+// of one, "" if there is none or a flag comes first that cmd does not have.
+func firstWord(cmd *cobra.Command, args []string) string {
+	for i := 0; i < len(args); i++ {
+		name, isFlag := strings.CutPrefix(args[i], "-")
+		if !isFlag {
+			return args[i]
+		}
+		name, _, hasValue := strings.Cut(name, "=")
+		f := cmd.Flag(strings.TrimPrefix(name, "-"))
+		if len(name) == 1 {
+			f = cmd.InheritedFlags().ShorthandLookup(name)
+			if f == nil {
+				f = cmd.Flags().ShorthandLookup(name)
+			}
+		}
+		if f == nil {
+			return ""
+		}
+		if f.NoOptDefVal == "" && !hasValue {
+			i++ // its value
+		}
+	}
+	return ""
 }
 
 // wantsJSON looks for -o json among arguments that could not be parsed.
