@@ -84,6 +84,8 @@ func TestDocs(t *testing.T) {
 	pages := handwritten(t)
 	left := map[string]bool{}
 	commands := 0
+	var sessions together
+	defer sessions.wait()
 	for _, p := range pages {
 		var steps []step
 		for _, b := range p.Blocks {
@@ -114,10 +116,7 @@ func TestDocs(t *testing.T) {
 			continue
 		}
 		commands += len(steps)
-		t.Run(strings.ReplaceAll(p.Path, "/", "_"), func(t *testing.T) {
-			t.Parallel()
-			runPage(t, p, steps)
-		})
+		sessions.run(t, strings.ReplaceAll(p.Path, "/", "_"), func(t *testing.T) { runPage(t, p, steps) })
 	}
 	for line := range unexecuted {
 		if !left[line] {

@@ -116,6 +116,8 @@ func TestHelpExamples(t *testing.T) {
 		t.Fatal(err)
 	}
 	seen := map[string]bool{}
+	var sessions together
+	defer sessions.wait()
 	for _, file := range files {
 		p, err := mdtest.Read("../../docs/cli", file)
 		if err != nil {
@@ -129,10 +131,7 @@ func TestHelpExamples(t *testing.T) {
 		if len(lines) == 0 {
 			continue
 		}
-		t.Run(strings.ReplaceAll(command, " ", "_"), func(t *testing.T) {
-			t.Parallel()
-			runExamples(t, command, lines)
-		})
+		sessions.run(t, strings.ReplaceAll(command, " ", "_"), func(t *testing.T) { runExamples(t, command, lines) })
 	}
 	for line := range exampleLines {
 		if !seen[line] {

@@ -14,6 +14,7 @@ import (
 	"regexp"
 	"strconv"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -92,6 +93,26 @@ func newShell(t *testing.T) *shell {
 	s.feed(`go() { (cd "$PAGE_ROOT" && HOME=$PAGE_HOME command go "$@"); }; status() { return "$1"; }`)
 	return s
 }
+
+// together runs subtests at the same time, more of them than t.Parallel lets on a
+// small machine: shells wait for most of their time.
+type together struct {
+	wg   sync.WaitGroup
+	free chan struct{}
+}
+
+func (r *together) run(t *testing.T, name string, f func(*testing.T)) {
+	if r.free == nil {
+		r.free = make(chan struct{}, 6)
+	}
+	r.wg.Go(func() {
+		r.free <- struct{}{}
+		defer func() { <-r.free }()
+		t.Run(name, f)
+	})
+}
+
+func (r *together) wait() { r.wg.Wait() }
 
 func (s *shell) feed(line string) {
 	s.t.Helper()
