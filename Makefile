@@ -36,7 +36,8 @@ test-kafka: ## Run the tests on a real Apache Kafka alone (needs a JDK and Maven
 
 golden: ## Write the golden files anew; read the diff before you commit it
 	go test ./output ./commands -update
-	go test ./docs ./cmd/kshare -run 'TestGoBlocks|TestDocs' -update
+	go test ./docs -update
+	go test ./cmd/kshare -run TestDocs -update-pages
 
 fuzz: ## Fuzz every target for FUZZTIME each
 	.ci/fuzz $(FUZZTIME)

@@ -15,7 +15,7 @@ import (
 	"github.com/kshare/kshare/internal/mdtest"
 )
 
-var update = flag.Bool("update", false, "write what commands print into the pages that show something else")
+var updatePages = flag.Bool("update-pages", false, "write what commands print into the pages that show something else")
 
 // unexecuted are the command lines of pages that TestDocs does not run, and why
 // not.
@@ -23,7 +23,7 @@ var unexecuted = map[string]string{
 	"git clone https://github.com/kshare/kshare && cd kshare": "needs the network",
 	"go install github.com/kshare/kshare/cmd/kshare@latest":   "needs the network",
 	"go get github.com/kshare/kshare@latest":                  "needs the network",
-	"go test ./cmd/kshare -run TestDocs -update":              "is this test",
+	"go test ./cmd/kshare -run TestDocs -update-pages":              "is this test",
 	"go test ./...": "is this test",
 	"make lint":     "is a step of CI of its own",
 	"make bench":    "takes minutes",
@@ -78,7 +78,7 @@ func handwritten(t *testing.T) []*mdtest.Page {
 //
 // A page is one session: what a command leaves behind, the next ones find. What no
 // two runs share, such as times, is not compared (see normal), nor what matches R
-// in a comment "varies: R" before a block. With -update, pages are written anew.
+// in a comment "varies: R" before a block. With -update-pages, pages are written anew.
 func TestDocs(t *testing.T) {
 	t.Parallel()
 	pages := handwritten(t)
@@ -198,7 +198,7 @@ func runPage(t *testing.T, p *mdtest.Page, steps []step) {
 		}
 		switch {
 		case same(got):
-		case *update:
+		case *updatePages:
 			command := strings.TrimSuffix(st.inSource, st.output)
 			rewrite(t, p, st.inSource, command+strings.TrimRight(got, "\n")+"\n")
 		default:

@@ -193,7 +193,7 @@ func (s *shell) run(command string, ready func(output string) bool) (output stri
 	if !strings.HasSuffix(command, "&") {
 		return read(), s.code
 	}
-	if *update { // what is ready is not known yet
+	if *updatePages { // what is ready is not known yet
 		deadline = time.After(5 * time.Second)
 	}
 	tick := time.NewTicker(20 * time.Millisecond)
