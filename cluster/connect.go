@@ -331,7 +331,7 @@ func (s Support) Unsupported() *UnsupportedError {
 	e := &UnsupportedError{What: whatTxnAcks, Reason: s.Verdict.String() + ": " + s.Reason}
 	switch s.Verdict {
 	case NotEnabled:
-		e.Advice = fmt.Sprintf("finalize share.version=%d and transaction.version=%d once every client is ready for it", s.Dialect.ShareVersion, wire.TransactionVersion)
+		e.Advice = fmt.Sprintf("finalize share.version=%d and transaction.version=%d once every client is ready for it: kshare feature upgrade --enable txn-acks", s.Dialect.ShareVersion, wire.TransactionVersion)
 	case Ambiguous:
 		e.Advice = fmt.Sprintf("if this cluster is known to implement it, say so with --dialect %s", s.Dialect.Name)
 	case Mixed:

@@ -64,7 +64,7 @@ default a new one that begins with kshare-ack-. To tell why an offset was not
 acquired it needs CLUSTER_ACTION too.`,
 		Example: `  kshare ack --group billing --accept orders:0:7-9 --dry-run
   kshare ack --group billing --accept orders:0:7-9 --reject orders:0:10 --yes
-  kshare ack --group billing --from-file offsets.txt --prepare --token-file token.txt`,
+  kshare ack --group billing --from-file offsets.txt --prepare --token-file token.txt --yes`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := opts.check(d, cmd.Flags().Changed, &flags); err != nil {

@@ -54,7 +54,7 @@ not be decided; --alert checks some alone.`,
 		Example: `  kshare inspect metrics --endpoint 127.0.0.1:9404
   kshare inspect metrics --endpoint b1:9404 --endpoint b2:9404 --for 60s --check
   kshare inspect metrics --jolokia http://b1:8778/jolokia/ -o json
-  kshare inspect metrics --endpoint b1:9404 --check --alert KafkaShareLateTransactions`,
+  kshare inspect metrics --endpoint 127.0.0.1:9404 --check --alert KafkaShareLateTransactions`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			var err error

@@ -160,7 +160,7 @@ func planTxnFence(ctx context.Context, d *Deps, cl inspect.Cluster, opts txnFenc
 		if f := &res.Items[i]; err != nil && f.Result != "refused" {
 			f.Result = "not_attempted"
 		}
-		d.Notice(fmt.Sprintf("%q: %s", res.Items[i].TransactionalID, res.Items[i].Plan))
+		d.Notice(fmt.Sprintf("to be fenced: %q: %s", res.Items[i].TransactionalID, res.Items[i].Plan))
 	}
 	return res, err
 }

@@ -159,8 +159,8 @@ func newTxnResumeCmd(d *Deps, run runFunc[txnEndOptions, *txnEndResult]) *cobra.
 		Short: "End a prepared transaction by its token, in any process",
 		Long: `Commit or abort a transaction that another process has prepared, or whose
 outcome was unknown, by its token (KIP-1289, two-phase commit).` + endsLong,
-		Example: `  kshare txn resume --token-file token.txt --commit
-  kshare txn resume --token-file token.txt --abort --dry-run
+		Example: `  kshare txn resume --token-file token.txt --abort --dry-run
+  kshare txn resume --token-file token.txt --commit --yes
   cat token.txt | kshare txn resume - --commit --yes`,
 	}, "", run)
 }
@@ -170,7 +170,7 @@ func newTxnCommitCmd(d *Deps, run runFunc[txnEndOptions, *txnEndResult]) *cobra.
 		Use:   "commit [<token>]",
 		Short: "Commit a prepared transaction by its token",
 		Long:  `Commit a transaction by its token, as 'kshare txn resume --commit' does.` + endsLong,
-		Example: `  kshare txn commit --token-file token.txt
+		Example: `  kshare txn commit --token-file token.txt --yes
   cat token.txt | kshare txn commit - --yes`,
 	}, decideCommit, run)
 }
