@@ -116,7 +116,7 @@ open transaction is aborted and everything that was acquired is given back.`,
 	fs.StringArrayVar(&topics, "topic", nil, "with --sandbox: create a topic, `name[:partitions]`; may be repeated")
 	fs.StringArrayVar(&loads, "load", nil, "with --sandbox: load `topic=file`, one record a line, - for stdin; may be repeated")
 	fs.StringVar(&opts.Profile, "profile", "kip", "with --sandbox: its `dialect`, "+dialectChoice())
-	return exits(cmd, exitAuth, exitUnsupported, exitFenced, exitUnknownOutcome)
+	return exits(cmd, exitAuth, exitUnsupported, exitRefused, exitFenced, exitUnknownOutcome)
 }
 
 // check returns a usage error for what the flags alone can tell.

@@ -87,6 +87,7 @@ the kind "error".`,
 		newVersionCmd(d, runVersion),
 		newExitCodesTopic(), newExecTopic(), newSettingsTopic(),
 	)
+	root.InitDefaultHelpCmd() // it is added now, and not when the tree runs: it is finished like all others
 	t.finish(root)
 	return t
 }
