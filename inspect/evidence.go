@@ -1,6 +1,7 @@
 package inspect
 
 import (
+	"errors"
 	"fmt"
 	"math"
 	"slices"
@@ -254,7 +255,33 @@ type Gap struct {
 	KafkaError string `json:"kafka_error,omitempty"`
 	ACL        *ACL   `json:"acl"`              // that is missing; nil: another reason
 	Advice     string `json:"advice,omitempty"` // what to do about it
+
+	cause error // nil: another reason than an error
 }
+
+// GapError is a gap in the way of what needs an answer without gaps.
+type GapError struct{ Gap Gap }
+
+// Error returns the reason.
+func (e *GapError) Error() string { return e.Gap.Reason }
+
+// Unwrap returns the error that left the gap, nil if it was none.
+func (e *GapError) Unwrap() error { return e.Gap.cause }
+
+// Hint returns the advice, or that of the error that left the gap; "" when there
+// is none.
+func (e *GapError) Hint() string {
+	if h, ok := errors.AsType[interface {
+		error
+		Hint() string
+	}](e.Gap.cause); ok && e.Gap.Advice == "" {
+		return h.Hint()
+	}
+	return e.Gap.Advice
+}
+
+// BrokerID returns the node ID of the broker; -1 when it is none in particular.
+func (e *GapError) BrokerID() int32 { return brokerOf(e.Gap) }
 
 // ACL is a permission (Kafka's own names).
 type ACL struct {
