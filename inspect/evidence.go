@@ -3,6 +3,7 @@ package inspect
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"math"
 	"slices"
 	"strings"
@@ -10,6 +11,7 @@ import (
 
 	"github.com/kshare/kshare/cluster"
 	"github.com/kshare/kshare/wire"
+	"github.com/twmb/franz-go/pkg/kerr"
 )
 
 // stateTopic holds the state of share-partitions (KIP-932). A transaction in
@@ -69,6 +71,33 @@ type Evidence struct {
 	// be described, so that no topic is known not to exist.
 	Topics map[[16]byte]string
 	Gaps   []Gap // what could not be seen, in the order of discovery
+}
+
+// Missing returns an error for the first group or topic of a filter that does not
+// exist, and nil where something is not known: what is misspelt has nothing
+// pending, and whoever asks about it must not hear that. It may return
+// *GroupNotFoundError, or *cluster.Error with UNKNOWN_TOPIC_OR_PARTITION.
+func (e *Evidence) Missing(f Filter) error {
+	if len(e.Gaps) > 0 {
+		return nil
+	}
+	for _, id := range f.Groups {
+		if !slices.ContainsFunc(e.Groups, func(g Group) bool { return g.GroupID == id }) {
+			return &GroupNotFoundError{GroupID: id}
+		}
+	}
+	if e.Topics == nil || slices.ContainsFunc(e.States, func(s ShareState) bool { return e.Topics[s.TopicID] == "" }) {
+		return nil // one that was deleted has no name any more, and may be meant
+	}
+	existing := slices.Collect(maps.Values(e.Topics))
+	for _, name := range f.Topics {
+		if !slices.Contains(existing, name) {
+			return &cluster.Error{
+				Op: fmt.Sprintf("describe topic %q", name), Broker: -1, Err: kerr.UnknownTopicOrPartition, Advice: "check its name",
+			}
+		}
+	}
+	return nil
 }
 
 // Transaction is a transaction as its coordinator tells of it
