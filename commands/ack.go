@@ -71,7 +71,7 @@ acquired it needs CLUSTER_ACTION too.`,
 				return err
 			}
 			res, err := run(cmd.Context(), d, opts)
-			return d.show(ackView(res), err)
+			return d.showToken(ackView(res), res, opts.TokenFile, err)
 		},
 	}
 	fs := cmd.Flags()
@@ -440,6 +440,16 @@ func (t *tokenFile) finish(res *ackResult, err error) error {
 	}
 	_, werr := fmt.Fprintln(t.f, *res.Token)
 	return cluster.Join(err, werr, t.f.Sync(), t.f.Close())
+}
+
+// showToken shows a result. A token that could not be written to stdout, and is in
+// no file, is told on stderr: nothing else ends the transaction but its timeout.
+func (d *Deps) showToken(v output.View, res *ackResult, file string, err error) error {
+	shown := d.show(v, err)
+	if err == nil && shown != nil && file == "" && res != nil && res.Token != nil {
+		d.Warn(fmt.Sprintf("the transaction of %q is prepared, and its token could not be written to stdout: %s", res.TransactionalID, *res.Token))
+	}
+	return shown
 }
 
 func ackView(res *ackResult) output.View {
