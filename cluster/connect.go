@@ -284,8 +284,9 @@ func (c *Client) Request(ctx context.Context, req kmsg.Request) (kmsg.Response, 
 	return resp, classifyAuth(classifyOld(req, err))
 }
 
-// Requestor returns the client for kmsg's RequestWith.
-func (c *Client) Requestor() kmsg.Requestor { return c.kgo }
+// Requestor returns the client for kmsg's RequestWith, with the errors of
+// [Client.Request].
+func (c *Client) Requestor() kmsg.Requestor { return c }
 
 // RequestBroker sends a request to one broker, without retrying: the caller
 // knows whether the request may be sent twice. It may return *UnsupportedError

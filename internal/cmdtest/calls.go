@@ -103,7 +103,6 @@ func (c Call) Without(word string) Call {
 // have some, "" first, for the root.
 func Commands() (leaves, parents []string) {
 	root := commands.Root()
-	root.InitDefaultHelpCmd() // as cobra does when it runs it
 	parents = []string{""}
 	for queue := root.Commands(); len(queue) > 0; queue = queue[1:] {
 		cmd := queue[0]
