@@ -226,9 +226,9 @@ func (o *ctpOptions) checkExec(changed func(string) bool) error {
 	case o.JQ != "":
 		return usagef("--exec and --jq exclude each other")
 	case err != nil:
-		return usagef("--exec %q: %s", o.Program, err)
+		return usagef("--exec: %s", err) // the command may have a secret
 	case p.Position >= 0:
-		return hintf(usagef("--exec %q: %q is for a shell, and none is involved", o.Program, o.Program[p.Position:]),
+		return hintf(usagef("--exec: %q, at character %d, is for a shell, and none is involved", o.Program[p.Position:p.Position+1], p.Position+1),
 			"put it into a script, or run one yourself: --exec \"sh -c '...'\"")
 	case len(words) == 0 || words[0] == "":
 		return usagef("--exec: no command is given")
