@@ -22,6 +22,7 @@ import (
 	"github.com/kshare/kshare/sandbox"
 	"github.com/kshare/kshare/share"
 	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
 // stage is a cluster that is as [cmdtest.Call] wants it, with spare parts.
@@ -32,8 +33,9 @@ type stage struct {
 	listeners []*mortal // by node ID
 	control   string    // address
 	file      string    // with a line
-	ids       int       // used
-	offsets   int       // of in-0, used
+	cluster   *cluster.Client
+	ids       int // used
+	offsets   int // of in-0, used
 }
 
 func newStage(tb testing.TB, opts ...sandbox.Option) *stage {
@@ -84,10 +86,9 @@ func (s *stage) populate() {
 	cl, err := cluster.Connect(ctx, cluster.Config{BootstrapServers: s.sandbox.Addrs(), ClientID: bystander})
 	check(err)
 	s.tb.Cleanup(cl.Close)
-	for range 20 { // a batch each: what lies in one batch is acquired together, and loses deliveries together
-		_, err = s.sandbox.Load(ctx, "in", strings.NewReader("x\n"), sandbox.LoadOptions{})
-		check(err)
-	}
+	_, err = s.sandbox.Load(ctx, "in", strings.NewReader(strings.Repeat("x\n", 20)), sandbox.LoadOptions{})
+	check(err)
+	s.cluster = cl
 	check(cl.SetGroupConfig(ctx, "g", "share.auto.offset.reset", "earliest"))
 	member, err := share.NewConsumer(ctx, cl, share.Config{GroupID: "g", Topics: []string{"in"}, MaxWait: 50 * time.Millisecond})
 	check(err)
@@ -141,11 +142,25 @@ func (s *stage) coordinator(id string) int {
 	return doc.Items[0].Coordinator
 }
 
-// doomed is the node ID of the broker that takeDown takes down.
-func (s *stage) doomed() int { return len(s.listeners) - 1 }
+// doom returns a broker to take down. It leads in-0, and does not coordinate group
+// "g", of which nothing could be seen then.
+func (s *stage) doom() int {
+	s.tb.Helper()
+	req := kmsg.NewPtrFindCoordinatorRequest()
+	req.CoordinatorKeys = []string{"g"}
+	resp, err := req.RequestWith(s.tb.Context(), s.cluster.Requestor())
+	if err != nil || len(resp.Coordinators) != 1 {
+		s.tb.Fatal(resp, err)
+	}
+	node := (resp.Coordinators[0].NodeID + 1) % int32(len(s.listeners))
+	if _, err := s.sandbox.InjectFault(s.tb.Context(), sandbox.Fault{Kind: sandbox.FaultMoveLeader, Topic: "in", Partition: new(int32(0)), ToBroker: &node}); err != nil {
+		s.tb.Fatal(err)
+	}
+	return int(node)
+}
 
 // takeDown makes a broker refuse connections.
-func (s *stage) takeDown() { s.listeners[s.doomed()].die() }
+func (s *stage) takeDown(node int) { s.listeners[node].die() }
 
 func (s *stage) listen(network, address string) (net.Listener, error) {
 	l, err := s.tap.Listen(network, address)
