@@ -34,7 +34,7 @@ func mayImport() map[string][]string {
 	return map[string][]string{
 		"cmd/kshare":        {"commands"},
 		"commands":          append([]string{"cluster/auth", "completions", "internal/config", "internal/doctor", "output"}, operator...),
-		"completions":       append([]string{"inspect"}, client...),
+		"completions":       append([]string{"feature", "inspect"}, client...),
 		"output":            nil,
 		"feature":           append([]string{"drain", "inspect"}, client...),
 		"drain":             append([]string{"inspect"}, client...),
@@ -62,6 +62,7 @@ func mayImport() map[string][]string {
 		"internal/bigcluster": {"wire"},
 		"internal/fakekafka":  nil,
 		"internal/kafkatest":  nil,
+		"internal/mdtest":     nil,
 		"internal/scene":      append([]string{"sandbox"}, client...),
 		"internal/schematest": nil,
 		"internal/terminal":   nil,
@@ -69,6 +70,7 @@ func mayImport() map[string][]string {
 		// These have tests only, or stand apart.
 		"internal/archtest":   nil,
 		"bench":               append([]string{"ctp", "inspect", "internal/bigcluster", "internal/kafkatest", "sandbox"}, client...),
+		"docs":                nil,
 		"docs/gen":            {"commands", "completions"},
 		"examples":            nil,
 		"examples/gen":        nil,
