@@ -6,6 +6,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/xml"
+	"errors"
 	"io"
 	"strings"
 	"testing"
@@ -128,7 +129,7 @@ func TestSVG(t *testing.T) {
 	var text strings.Builder
 	for d := xml.NewDecoder(bytes.NewReader(svg)); ; {
 		tok, err := d.Token()
-		if err == io.EOF {
+		if errors.Is(err, io.EOF) {
 			break
 		}
 		if err != nil {
