@@ -33,6 +33,9 @@ func flagWords() map[string]words {
 		"--output":           oneFrom(outputFormats),
 		"--timeout":          nothing(),
 		"--color":            oneOf(colorAuto, colorAlways, colorNever),
+		"--columns":          from((*typing).columns),
+		"--output-jq":        nothing(),
+		"--time-zone":        oneOf("UTC", "Local"),
 
 		// Of connections.
 		"--dialect":               oneFrom(dialects),
@@ -352,4 +355,15 @@ func (*typing) offsetReset() []completions.Choice {
 		{Word: "latest"},
 		{Word: "by_duration:", About: "an ISO 8601 duration, such as by_duration:PT1H", Open: true},
 	}
+}
+
+// columns are those of what the command shows, in the case that is typed.
+func (t *typing) columns() []completions.Choice {
+	names := columnsOf(t.d.viewsOf(commandPath(t.cmd)))
+	if t.word == "" || t.word != strings.ToUpper(t.word) {
+		for i, name := range names {
+			names[i] = strings.ToLower(name)
+		}
+	}
+	return completions.Words(names...)
 }
