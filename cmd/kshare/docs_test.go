@@ -23,7 +23,7 @@ var unexecuted = map[string]string{
 	"git clone https://github.com/kshare/kshare && cd kshare": "needs the network",
 	"go install github.com/kshare/kshare/cmd/kshare@latest":   "needs the network",
 	"go get github.com/kshare/kshare@latest":                  "needs the network",
-	"go test ./cmd/kshare -run TestDocs -update-pages":              "is this test",
+	"go test ./cmd/kshare -run TestDocs -update-pages":        "is this test",
 	"go test ./...": "is this test",
 	"make lint":     "is a step of CI of its own",
 	"make bench":    "takes minutes",
