@@ -39,6 +39,7 @@ func TestUsageErrors(t *testing.T) {
 		{"no unit", "version --timeout=5", "invalid argument \"5\" for \"--timeout\" flag"},
 		{"shell", "completion tcsh", "invalid argument \"tcsh\" for \"kshare completion\""},
 		{"help topic", "help nope", "no help about \"nope\""},
+		{"global flag of help", "help version --color=blue", "want auto, always or never"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			res := cmdtest.Run(t, cmdtest.Setup{}, strings.Fields(c.args)...).Want(t, 64)
@@ -175,6 +176,7 @@ func TestInstantCommandsLeaveSignalsAlone(t *testing.T) {
 		{"version", 0, 0},
 		{"completion bash", 0, 0},
 		{"--help", 0, 0},
+		{"help version", 0, 0},
 		{"demo --profile none", 64, 1},
 	} {
 		var caught, released int

@@ -93,6 +93,7 @@ scripts that read lines.`,
 		newVersionCmd(d, runVersion),
 		newExitCodesTopic(), newExecTopic(), newSettingsTopic(),
 	)
+	root.InitDefaultHelpCmd() // it is added now, and not when the tree runs: it is finished like all others
 	t.finish(root)
 	return t
 }

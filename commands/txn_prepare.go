@@ -55,9 +55,7 @@ Without acknowledgements it works on released Kafka as well.`,
 				return err
 			}
 			res, err := run(cmd.Context(), d, opts)
-			err = d.show(txnPrepareView(res), err)
-			d.tellToken(res)
-			return err
+			return d.showToken(txnPrepareView(res), res, opts.TokenFile, err)
 		},
 	}
 	fs := cmd.Flags()

@@ -2,7 +2,6 @@ package commands
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -115,7 +114,7 @@ func newEndCmd(d *Deps, cmd *cobra.Command, decision string, run runFunc[txnEndO
 	from.addTo(fs)
 	fs.BoolVar(&opts.DryRun, "dry-run", false, "tell how the transaction stands and what would be done, and do nothing")
 	opts.connection.addTo(fs)
-	return exits(cmd, exitAuth, exitFenced, exitUnknownOutcome)
+	return exits(cmd, exitAuth, exitUnsupported, exitFenced, exitUnknownOutcome)
 }
 
 // runEnd reads the token and runs the operation.
@@ -210,7 +209,7 @@ transaction any more: in both cases it cannot be told how it ended.`,
 	}
 	from.addTo(cmd.Flags())
 	opts.connection.addTo(cmd.Flags())
-	return exits(cmd, exitAuth, exitFenced, exitUnknownOutcome)
+	return exits(cmd, exitAuth, exitUnsupported, exitFenced, exitUnknownOutcome)
 }
 
 // looksLikeToken holds for what was meant as a token and is damaged.
@@ -400,7 +399,7 @@ func describeByID(ctx context.Context, d *Deps, cl *cluster.Client, id string) (
 		return nil, err
 	}
 	if len(rep.Gaps) > 0 {
-		return nil, hintf(errors.New(rep.Gaps[0].Reason), "%s", rep.Gaps[0].Advice)
+		return nil, &inspect.GapError{Gap: rep.Gaps[0]}
 	}
 	res := &txnEndResult{ClusterID: rep.ClusterID}
 	for _, row := range rep.Rows {
