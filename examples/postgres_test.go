@@ -44,12 +44,17 @@ func postgresBin() (string, error) {
 	return filepath.Dir(found[len(found)-1]), nil
 }
 
-// startPostgres starts a server. Where none is installed it skips the test, and
-// fails it in CI (the environment variable CI is set): there a test that did not
-// run is no test.
+// startPostgres starts a server. Where none is installed, or not what the runbooks
+// need, it skips the test, and fails it in CI (the environment variable CI is set):
+// there a test that did not run is no test.
 func startPostgres(t *testing.T) *postgres {
 	t.Helper()
 	bin, err := postgresBin()
+	for _, program := range []string{"bash", "jq", "psql"} {
+		if err == nil {
+			_, err = exec.LookPath(program)
+		}
+	}
 	switch {
 	case err == nil:
 	case os.Getenv("CI") != "":

@@ -12,6 +12,7 @@ import (
 	"fmt"
 	"io"
 	"os/exec"
+	"path/filepath"
 	"slices"
 	"strings"
 	"syscall"
@@ -31,6 +32,7 @@ const orders = 40
 type shipping struct {
 	t        *testing.T
 	program  string
+	kshare   string
 	sb       *sandbox.Sandbox
 	cl       *cluster.Client
 	pg       *postgres
@@ -39,8 +41,8 @@ type shipping struct {
 
 // twoPhase runs a test on clusters of each dialect, each with a database.
 type twoPhase struct {
-	program string
-	pg      *postgres
+	program, kshare string
+	pg              *postgres
 }
 
 func (tp *twoPhase) test(t *testing.T, name string, do func(s *shipping)) {
@@ -63,7 +65,7 @@ func (tp *twoPhase) test(t *testing.T, name string, do func(s *shipping)) {
 				t.Fatal(err)
 			}
 			produceOrders(t, cl, orders)
-			s := &shipping{t: t, program: tp.program, sb: sb, cl: cl, pg: tp.pg, database: strings.NewReplacer("/", "_", "-", "_").Replace(t.Name())}
+			s := &shipping{t: t, program: tp.program, kshare: tp.kshare, sb: sb, cl: cl, pg: tp.pg, database: strings.NewReplacer("/", "_", "-", "_").Replace(t.Name())}
 			tp.pg.query(t, "postgres", `CREATE DATABASE "`+s.database+`"`)
 			do(s)
 		})
@@ -151,6 +153,24 @@ func (s *shipping) run(args ...string) (stdout, stderr string) {
 		s.t.Fatalf("two-phase %v: %v\n%s", args, err, errs.String())
 	}
 	return strings.TrimSpace(out.String()), errs.String()
+}
+
+// settle runs the runbook, and returns its exit status.
+func (s *shipping) settle(args ...string) (code int, stderr string) {
+	s.t.Helper()
+	cmd := exec.CommandContext(s.t.Context(), "runbooks/settle-database.sh", append(args, s.pg.dsn(s.database))...)
+	cmd.Env = append(cmd.Environ(), "KSHARE="+s.kshare, "KSHARE_BOOTSTRAP_SERVER="+strings.Join(s.sb.Addrs(), ","))
+	var errs bytes.Buffer
+	cmd.Stderr = &errs
+	if err := cmd.Run(); err != nil && !isExit(err) {
+		s.t.Fatal(err)
+	}
+	return cmd.ProcessState.ExitCode(), errs.String()
+}
+
+func isExit(err error) bool {
+	_, ok := errors.AsType[*exec.ExitError](err)
+	return ok
 }
 
 // acknowledged lists the offsets that the share group is done with, as
@@ -264,7 +284,10 @@ func TestMain(m *testing.M) {
 // (docs/two-phase.md).
 func TestTwoPhase(t *testing.T) {
 	t.Parallel()
-	tp := &twoPhase{pg: startPostgres(t), program: build(t, "two-phase")}
+	tp := &twoPhase{pg: startPostgres(t), program: build(t, "two-phase"), kshare: filepath.Join(t.TempDir(), "kshare")}
+	if out, err := exec.CommandContext(t.Context(), "go", "build", "-o", tp.kshare, "../cmd/kshare").CombinedOutput(); err != nil {
+		t.Fatalf("go build: %v\n%s", err, out)
+	}
 	// All parts run at once, and end before the server does.
 	t.Run("all", func(t *testing.T) {
 		tp.test(t, "nobody dies", func(s *shipping) {
@@ -303,7 +326,7 @@ func TestTwoPhase(t *testing.T) {
 				h.stop()
 				s.wantAll(0)
 				stdout, stderr, err := h.goOn()
-				if _, failed := errors.AsType[*exec.ExitError](err); !failed {
+				if !isExit(err) {
 					s.t.Errorf("it ends with %v, and says %q\n%s", err, stdout, stderr)
 				}
 				s.wantAll(0)
@@ -358,5 +381,53 @@ func TestTwoPhase(t *testing.T) {
 				s.wantAll(rows)
 			})
 		}
+		// The same by hand, with what everybody has: kshare and psql.
+		for name, tt := range map[string]struct {
+			step  string
+			flags []string
+			done  bool
+		}{
+			"committed":         {"database-prepared", nil, true},
+			"aborted":           {"database-prepared", []string{"--abort"}, false},
+			"too late to abort": {"kafka-committed", []string{"--abort"}, true},
+		} {
+			tp.test(t, "settled by hand and "+name, func(s *shipping) {
+				s.hold(tt.step).kill()
+				if code, stderr := s.settle(tt.flags...); code != 0 || len(s.pg.query(s.t, s.database, "SELECT 1 FROM pg_prepared_xacts WHERE database = current_database()")) != 1 {
+					s.t.Errorf("a rehearsal ends with %d, and changes something\n%s", code, stderr)
+				}
+				if code, stderr := s.settle(append(tt.flags, "--yes")...); code != 0 {
+					s.t.Errorf("it ends with %d\n%s", code, stderr)
+				}
+				if n := s.wantEqual(); n > 0 != tt.done {
+					s.t.Errorf("%d orders are done", n)
+				}
+				if code, stderr := s.settle("--yes"); code != 0 || !strings.Contains(stderr, "nothing is prepared") {
+					s.t.Errorf("a second time it ends with %d\n%s", code, stderr)
+				}
+				s.wantAll(0)
+			})
+		}
+		tp.test(t, "settled by hand and timed out", func(s *shipping) {
+			h := s.hold("database-prepared", "-txn-timeout", "1s")
+			s.awaitAbort()
+			h.kill()
+			if code, stderr := s.settle("--yes"); code != 0 || !strings.Contains(stderr, ": aborted in Kafka: ROLLBACK PREPARED") {
+				s.t.Errorf("it ends with %d\n%s", code, stderr)
+			}
+			s.wantEqual()
+			s.wantAll(0)
+		})
+		tp.test(t, "settled by hand and fenced", func(s *shipping) {
+			s.hold("database-prepared").kill()
+			a, err := txn.NewAcknowledger(s.t.Context(), s.cl, txn.AcknowledgerConfig{TransactionalID: "two-phase-1"})
+			if err != nil {
+				s.t.Fatal(err)
+			}
+			defer a.Close(context.WithoutCancel(s.t.Context()))
+			if code, stderr := s.settle("--yes"); code != 8 || !strings.Contains(stderr, "stays prepared") {
+				s.t.Errorf("it ends with %d, want 8\n%s", code, stderr)
+			}
+		})
 	})
 }

@@ -190,6 +190,9 @@ func (r *Resumed) end(ctx context.Context, commit bool) error {
 	if d.producerID >= 0 && (d.producerID != r.producerID || d.producerEpoch > r.epoch) {
 		err = r.fencedOrLate(d, err)
 		if !r.unanswered.Load() {
+			if isA[*AbortedError](err) {
+				r.outcome = OutcomeAborted
+			}
 			return err
 		}
 	}
