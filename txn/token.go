@@ -56,6 +56,7 @@ type tokenJSON struct {
 // TokenError says that something is no token, or not one for this cluster.
 type TokenError struct {
 	Reason string // continues "transaction token: "
+	Advice string // what to do about it; "" when there is nothing to say
 	Err    error  // nil when there is no cause
 }
 
@@ -64,6 +65,9 @@ func (e *TokenError) Error() string { return "transaction token: " + e.Reason }
 
 // Unwrap returns the cause.
 func (e *TokenError) Unwrap() error { return e.Err }
+
+// Hint says what to do about it.
+func (e *TokenError) Hint() string { return e.Advice }
 
 // maxTokenString bounds each text in a token; Kafka's own limit is about that.
 const maxTokenString = 1 << 15
@@ -182,6 +186,12 @@ func appendText(b []byte, s string) []byte {
 // may return *TokenError.
 func ParseToken(s string) (Token, error) {
 	s = strings.TrimSpace(s)
+	if s == "" {
+		return Token{}, &TokenError{
+			Reason: "it is empty",
+			Advice: "who was to write it may have died before that; 'kshare inspect pending' shows records that it left staged, and 'kshare txn fence' frees them",
+		}
+	}
 	if strings.HasPrefix(s, "{") {
 		var t Token
 		err := json.Unmarshal([]byte(s), &t)
