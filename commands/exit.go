@@ -132,15 +132,15 @@ func classify(err error) (code int, hint string) {
 	if u, ok := errors.AsType[*txn.OutcomeUnknownError](err); ok && u.Token().String() != "" {
 		hint = outcomeHint(u)
 	}
-	if own := hintOf(err); own != "" {
+	if own := ownHint(err); own != "" {
 		hint = own
 	}
 	return code, hint
 }
 
-// hintOf is the hint of the outermost error that has one. One that could have one
+// ownHint is the hint of the outermost error that has one. One that could have one
 // and has none may wrap another that has.
-func hintOf(err error) string {
+func ownHint(err error) string {
 	for {
 		h, ok := errors.AsType[hinter](err)
 		if !ok {
