@@ -63,7 +63,10 @@ func Resume(ctx context.Context, cl *cluster.Client, t Token) (*Resumed, error) 
 		return nil, err
 	}
 	if id := cl.ClusterID(); t.ClusterID != "" && id != "" && t.ClusterID != id {
-		return nil, &TokenError{Reason: fmt.Sprintf("it is of cluster %q, and this is cluster %q", t.ClusterID, id)}
+		return nil, &TokenError{
+			Reason: fmt.Sprintf("it is of cluster %q, and this is cluster %q", t.ClusterID, id),
+			Advice: "connect to the cluster that it was prepared on",
+		}
 	}
 	r := &Resumed{token: t.normal(), identity: identity{
 		cl: cl, transactionalID: t.TransactionalID, producerID: t.ProducerID, epoch: t.ProducerEpoch,

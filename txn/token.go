@@ -206,21 +206,24 @@ func ParseToken(s string) (Token, error) {
 	}
 	b, err := base64.RawURLEncoding.Strict().DecodeString(text)
 	if err != nil {
-		return Token{}, &TokenError{Reason: "it is damaged: " + err.Error(), Err: err}
+		return Token{}, &TokenError{Reason: "it is damaged: " + err.Error(), Advice: takeWhole, Err: err}
 	}
 	if n := len(b) - 4; n < 0 || crc32.Checksum(b[:n], crc32.MakeTable(crc32.Castagnoli)) != binary.BigEndian.Uint32(b[n:]) {
-		return Token{}, &TokenError{Reason: "it is damaged: the checksum is wrong, a part may be missing"}
+		return Token{}, &TokenError{Reason: "it is damaged: the checksum is wrong, a part may be missing", Advice: takeWhole}
 	}
 	d := tokenDecoder{b: b[:len(b)-4]}
 	t := d.token()
 	if d.failed || len(d.b) > 0 {
-		return Token{}, &TokenError{Reason: "it is damaged", Err: errDamaged}
+		return Token{}, &TokenError{Reason: "it is damaged", Advice: takeWhole, Err: errDamaged}
 	}
 	if err := t.validate(); err != nil {
 		return Token{}, err
 	}
 	return t.normal(), nil
 }
+
+// takeWhole is what to do about a token that is damaged.
+const takeWhole = "take it whole, from the file or the document that it was written to; 'kshare txn describe TRANSACTIONAL-ID' tells without one how that ID stands"
 
 var errDamaged = errors.New("fields and length do not agree")
 
