@@ -277,7 +277,7 @@ func refuseOpen(ctx context.Context, cl *cluster.Client, id string) error {
 		return err
 	}
 	if len(rep.Gaps) > 0 {
-		return hintf(errors.New(rep.Gaps[0].Reason), "%s", rep.Gaps[0].Advice)
+		return gapError(rep.Gaps[0])
 	}
 	for _, t := range rep.Rows {
 		if t.State == "Ongoing" {

@@ -2,7 +2,6 @@ package commands
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 
@@ -214,11 +213,7 @@ func findProducer(ctx context.Context, cl inspect.Cluster, topic cluster.Topic, 
 		return a, err
 	}
 	if len(gaps) > 0 {
-		err := errors.New(gaps[0].Reason)
-		if gaps[0].ACL != nil {
-			return a, &cluster.AuthError{Err: err, Advice: gaps[0].Advice}
-		}
-		return a, hintf(err, "%s", gaps[0].Advice)
+		return a, gapError(gaps[0])
 	}
 	i := slices.IndexFunc(known, func(p inspect.Producer) bool {
 		if opts.StartOffset >= 0 {

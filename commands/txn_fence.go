@@ -154,7 +154,7 @@ func planTxnFence(ctx context.Context, d *Deps, cl inspect.Cluster, opts txnFenc
 		res.Items = append(res.Items, f)
 	}
 	if len(rep.Gaps) > 0 {
-		return nil, hintf(errors.New(rep.Gaps[0].Reason), "%s", rep.Gaps[0].Advice)
+		return nil, gapError(rep.Gaps[0])
 	}
 	for i := range res.Items {
 		if f := &res.Items[i]; err != nil && f.Result != "refused" {

@@ -2,7 +2,6 @@ package commands
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -400,7 +399,7 @@ func describeByID(ctx context.Context, d *Deps, cl *cluster.Client, id string) (
 		return nil, err
 	}
 	if len(rep.Gaps) > 0 {
-		return nil, hintf(errors.New(rep.Gaps[0].Reason), "%s", rep.Gaps[0].Advice)
+		return nil, gapError(rep.Gaps[0])
 	}
 	res := &txnEndResult{ClusterID: rep.ClusterID}
 	for _, row := range rep.Rows {
