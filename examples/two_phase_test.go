@@ -48,28 +48,34 @@ type twoPhase struct {
 func (tp *twoPhase) test(t *testing.T, name string, do func(s *shipping)) {
 	t.Helper()
 	for _, d := range wire.Dialects() {
-		t.Run(name+"/"+d.Name, func(t *testing.T) {
-			t.Parallel()
-			sb, err := sandbox.Start(t.Context(), sandbox.WithDialect(d), sandbox.WithTopics(sandbox.Topic{Name: "orders", Partitions: 3}),
-				sandbox.WithBrokerConfigs(map[string]string{"group.share.delivery.count.limit": "10"}))
-			if err != nil {
-				t.Fatal(err)
-			}
-			t.Cleanup(func() { sb.Close() })
-			cl, err := cluster.Connect(t.Context(), cluster.Config{BootstrapServers: sb.Addrs()})
-			if err != nil {
-				t.Fatal(err)
-			}
-			t.Cleanup(cl.Close)
-			if err := cl.SetGroupConfig(t.Context(), "two-phase", "share.auto.offset.reset", "earliest"); err != nil {
-				t.Fatal(err)
-			}
-			produceOrders(t, cl, orders)
-			s := &shipping{t: t, program: tp.program, kshare: tp.kshare, sb: sb, cl: cl, pg: tp.pg, database: strings.NewReplacer("/", "_", "-", "_").Replace(t.Name())}
-			tp.pg.query(t, "postgres", `CREATE DATABASE "`+s.database+`"`)
-			do(s)
-		})
+		tp.testIn(t, d, name, do)
 	}
+}
+
+// testIn is test in one dialect.
+func (tp *twoPhase) testIn(t *testing.T, d wire.Dialect, name string, do func(s *shipping)) {
+	t.Helper()
+	t.Run(name+"/"+d.Name, func(t *testing.T) {
+		t.Parallel()
+		sb, err := sandbox.Start(t.Context(), sandbox.WithDialect(d), sandbox.WithTopics(sandbox.Topic{Name: "orders", Partitions: 3}),
+			sandbox.WithBrokerConfigs(map[string]string{"group.share.delivery.count.limit": "10"}))
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { sb.Close() })
+		cl, err := cluster.Connect(t.Context(), cluster.Config{BootstrapServers: sb.Addrs()})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(cl.Close)
+		if err := cl.SetGroupConfig(t.Context(), "two-phase", "share.auto.offset.reset", "earliest"); err != nil {
+			t.Fatal(err)
+		}
+		produceOrders(t, cl, orders)
+		s := &shipping{t: t, program: tp.program, kshare: tp.kshare, sb: sb, cl: cl, pg: tp.pg, database: strings.NewReplacer("/", "_", "-", "_").Replace(t.Name())}
+		tp.pg.query(t, "postgres", `CREATE DATABASE "`+s.database+`"`)
+		do(s)
+	})
 }
 
 // held is a process that waits in the middle of its first transaction.
@@ -381,7 +387,8 @@ func TestTwoPhase(t *testing.T) {
 				s.wantAll(rows)
 			})
 		}
-		// The same by hand, with what everybody has: kshare and psql.
+		// The same by hand, with what everybody has: kshare and psql. One dialect will do.
+		one := wire.Dialects()[0]
 		for name, tt := range map[string]struct {
 			step  string
 			flags []string
@@ -391,7 +398,7 @@ func TestTwoPhase(t *testing.T) {
 			"aborted":           {"database-prepared", []string{"--abort"}, false},
 			"too late to abort": {"kafka-committed", []string{"--abort"}, true},
 		} {
-			tp.test(t, "settled by hand and "+name, func(s *shipping) {
+			tp.testIn(t, one, "settled by hand and "+name, func(s *shipping) {
 				s.hold(tt.step).kill()
 				if code, stderr := s.settle(tt.flags...); code != 0 || len(s.pg.query(s.t, s.database, "SELECT 1 FROM pg_prepared_xacts WHERE database = current_database()")) != 1 {
 					s.t.Errorf("a rehearsal ends with %d, and changes something\n%s", code, stderr)
@@ -408,7 +415,7 @@ func TestTwoPhase(t *testing.T) {
 				s.wantAll(0)
 			})
 		}
-		tp.test(t, "settled by hand and timed out", func(s *shipping) {
+		tp.testIn(t, one, "settled by hand and timed out", func(s *shipping) {
 			h := s.hold("database-prepared", "-txn-timeout", "1s")
 			s.awaitAbort()
 			h.kill()
@@ -418,7 +425,7 @@ func TestTwoPhase(t *testing.T) {
 			s.wantEqual()
 			s.wantAll(0)
 		})
-		tp.test(t, "settled by hand and fenced", func(s *shipping) {
+		tp.testIn(t, one, "settled by hand and fenced", func(s *shipping) {
 			s.hold("database-prepared").kill()
 			a, err := txn.NewAcknowledger(s.t.Context(), s.cl, txn.AcknowledgerConfig{TransactionalID: "two-phase-1"})
 			if err != nil {
