@@ -1,13 +1,6 @@
 package commands
 
-import (
-	"context"
-	"errors"
-
-	"github.com/kshare/kshare/cluster"
-	"github.com/kshare/kshare/inspect"
-	"github.com/spf13/cobra"
-)
+import "github.com/spf13/cobra"
 
 func newTxnCmd(d *Deps) *cobra.Command {
 	cmd := &cobra.Command{
@@ -34,24 +27,3 @@ acknowledgements, and says when none is left.`,
 	)
 	return cmd
 }
-
-// gapError says why a command cannot go on that has to know what it could not find
-// out.
-func gapError(g inspect.Gap) error {
-	err := errors.New(g.Reason)
-	switch {
-	case g.ACL != nil:
-		return &cluster.AuthError{Err: err, Advice: g.Advice}
-	case g.KafkaError == "":
-		err = &unansweredError{g.Reason}
-	}
-	return hintf(err, "%s", g.Advice)
-}
-
-// unansweredError says that a broker gave no answer.
-type unansweredError struct{ reason string }
-
-func (e *unansweredError) Error() string { return e.reason }
-
-// Unwrap returns what it is to a script: time ran out.
-func (*unansweredError) Unwrap() error { return context.DeadlineExceeded }

@@ -2,6 +2,7 @@ package commands
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 
@@ -54,10 +55,10 @@ a transaction that is being committed, or whose records are in TX_PENDING though
 it was committed: 'kshare drain --abort-hanging' finishes the commit.
 
 It needs ALTER or CLUSTER_ACTION on the cluster, and READ on the topic.`,
-		Example: `  kshare txn abort --token-file token.txt
-  kshare txn abort --topic shipped --partition 3 --start-offset 1200 --yes
-  kshare txn abort --topic shipped --partition 3 --producer-id 4000 --producer-epoch 1
-  kshare txn abort --topic __share_group_state --partition 7 --producer-id 4000 --producer-epoch 1 --dry-run`,
+		Example: `  kshare txn abort --token-file token.txt --yes
+  kshare txn abort --topic shipped --partition 0 --start-offset 1200 --yes
+  kshare txn abort --topic shipped --partition 0 --producer-id 4000 --producer-epoch 0 --yes
+  kshare txn abort --topic __share_group_state --partition 7 --producer-id 4000 --producer-epoch 0 --dry-run`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if len(args) > 0 || from.File != "" {
 				for _, f := range []string{"topic", "partition", "start-offset", "producer-id", "producer-epoch", "coordinator-epoch", "force"} {
@@ -213,7 +214,11 @@ func findProducer(ctx context.Context, cl inspect.Cluster, topic cluster.Topic, 
 		return a, err
 	}
 	if len(gaps) > 0 {
-		return a, gapError(gaps[0])
+		err := errors.New(gaps[0].Reason)
+		if gaps[0].ACL != nil {
+			return a, &cluster.AuthError{Err: err, Advice: gaps[0].Advice}
+		}
+		return a, hintf(err, "%s", gaps[0].Advice)
 	}
 	i := slices.IndexFunc(known, func(p inspect.Producer) bool {
 		if opts.StartOffset >= 0 {
