@@ -64,7 +64,7 @@ func startPostgres(t *testing.T) *postgres {
 	}
 	// Not t.TempDir, which only the owner may enter, and the name of a socket has to
 	// be short.
-	dir, err := os.MkdirTemp("", "pg")
+	dir, err := os.MkdirTemp("", "pg") //nolint:usetesting // see above
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -88,8 +88,10 @@ type held struct {
 }
 
 func (s *shipping) command(args ...string) *exec.Cmd {
-	return exec.CommandContext(s.t.Context(), s.program, append([]string{args[0], "-b", strings.Join(s.sb.Addrs(), ","), "-idle", "500ms", "-batch", "20",
-		"-database", s.pg.dsn(s.database)}, args[1:]...)...)
+	return exec.CommandContext(s.t.Context(), s.program, append([]string{
+		args[0], "-b", strings.Join(s.sb.Addrs(), ","), "-idle", "500ms", "-batch", "20",
+		"-database", s.pg.dsn(s.database),
+	}, args[1:]...)...)
 }
 
 // hold starts the program and waits until it holds after a step.
