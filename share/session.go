@@ -359,9 +359,9 @@ func (s *session) partitionError(verb string, tp TopicPartition, err error, mess
 // Acknowledge acknowledges plainly, outside any transaction, in one request for
 // each leader. Only Gap, Accept, Release and Reject are allowed; for Renew see
 // [Consumer.Renew]. Partitions that were superseded ([Consumer.CheckHeld]) are
-// left out: what was acquired since is another batch's. It returns the first error of each leader, joined:
-// INVALID_RECORD_STATE and SHARE_SESSION_NOT_FOUND mean that the records are not
-// held any more.
+// left out: what was acquired since is another batch's. It returns the first error
+// of each leader, joined: INVALID_RECORD_STATE and SHARE_SESSION_NOT_FOUND mean that
+// the records are not held any more. After Close it returns ErrClosed.
 func (c *Consumer) Acknowledge(ctx context.Context, b *Batch, acks *Acknowledgements) error {
 	return c.eachLeader(ctx, b, acks, func(ctx context.Context, s *session, a *Acknowledgements) error {
 		return s.acknowledgeTaken(ctx, a, false)
@@ -417,8 +417,14 @@ func (c *Consumer) renew(ctx context.Context, b *Batch) error {
 }
 
 // eachLeader splits acks by the leaders of the batch's partitions and calls do
-// for each, at once.
+// for each, at once. It returns ErrClosed after Close, which has released all.
 func (c *Consumer) eachLeader(ctx context.Context, b *Batch, acks *Acknowledgements, do func(context.Context, *session, *Acknowledgements) error) error {
+	c.mu.Lock()
+	closed := c.closed
+	c.mu.Unlock()
+	if closed {
+		return ErrClosed
+	}
 	superseded := c.superseded(b)
 	byNode := make(map[int32]*Acknowledgements)
 	for _, p := range b.Partitions {

@@ -266,6 +266,9 @@ func (p *identity) classify(ctx context.Context, op string, err error) error {
 }
 
 func (p *identity) initError(err error) error {
+	if isA[*cluster.UnsupportedError](err) {
+		return err // it says all, and what to do
+	}
 	if errors.Is(err, kerr.InvalidTransactionTimeout) {
 		return &TimeoutRejectedError{TransactionalID: p.transactionalID, Err: err}
 	}

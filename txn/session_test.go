@@ -32,7 +32,9 @@ type rig struct {
 }
 
 // asAdmin reports whether the test is one of those whose sandbox has users.
-func asAdmin(t *testing.T) bool { return strings.HasPrefix(t.Name(), "TestAuthorization/") }
+func asAdmin(t *testing.T) bool {
+	return strings.HasPrefix(t.Name(), "TestAuthorization/") || strings.HasPrefix(t.Name(), "TestContract/group_authorization/txn.")
+}
 
 func newRig(t *testing.T, dialect string, records int, opts ...sandbox.Option) *rig {
 	t.Helper()
