@@ -229,8 +229,7 @@ func checkControl(c *SandboxConfig) error {
 	if err != nil || port == "" {
 		return usagef("--control %q: want HOST:PORT, such as 127.0.0.1:9099", c.Control)
 	}
-	ip := net.ParseIP(host)
-	if loopback := host == "localhost" || ip != nil && ip.IsLoopback(); !loopback {
+	if !isLoopback(host) {
 		return usagef("--control %q: not a loopback address", c.Control)
 	}
 	return nil

@@ -102,18 +102,20 @@ type execTransformer struct {
 	deliveries  int16 // the group's delivery count limit
 	failed      *attempts
 
-	child *child
+	child    *child
+	started  bool // a program was, before
+	restarts *atomic.Int64
 	// proven is set once any program of this worker has answered a record.
 	proven bool
 	inRow  int // programs in a row that ended without an answer
 	blamed int // records that were blamed since the last answer
 }
 
-func newExecTransformer(cfg Exec, maxAttempts int, deliveries int16, failed *attempts) *execTransformer {
+func newExecTransformer(cfg Exec, maxAttempts int, deliveries int16, failed *attempts, restarts *atomic.Int64) *execTransformer {
 	if cfg.Timeout == 0 {
 		cfg.Timeout = DefaultExecTimeout
 	}
-	return &execTransformer{cfg: cfg, maxAttempts: maxAttempts, deliveries: deliveries, failed: failed}
+	return &execTransformer{cfg: cfg, maxAttempts: maxAttempts, deliveries: deliveries, failed: failed, restarts: restarts}
 }
 
 func (x *execTransformer) fault(err error) error {
@@ -211,6 +213,10 @@ func (x *execTransformer) exchange(ctx context.Context, in []source, done func(i
 		if x.child, err = startChild(x.cfg); err != nil {
 			return 0, 0, x.fault(err)
 		}
+		if x.started {
+			x.restarts.Add(1)
+		}
+		x.started = true
 	}
 	c := x.child
 	q := &questions{in: in, lines: make([][]byte, len(in))}

@@ -97,6 +97,7 @@ func (w *worker) run1(ctx context.Context) (err error) {
 	w.session, err = txn.NewSession(ctx, w.cl, txn.Config{
 		TransactionalID: w.id, Timeout: w.opts.TxnTimeout, Now: w.opts.Now,
 		ProduceOnly: w.opts.Guarantee == AtLeastOnce,
+		Metrics:     w.opts.Metrics,
 		ProducerOpts: []kgo.Opt{
 			kgo.DefaultProduceTopic(w.opts.To),
 			kgo.RecordPartitioner(w.partitioner()),
@@ -111,7 +112,7 @@ func (w *worker) run1(ctx context.Context) (err error) {
 	w.failed = newAttempts(w.opts.MaxAttempts)
 	switch {
 	case w.opts.Exec != nil:
-		w.transformer = newExecTransformer(*w.opts.Exec, w.opts.MaxAttempts, w.limits.deliveries, w.failed)
+		w.transformer = newExecTransformer(*w.opts.Exec, w.opts.MaxAttempts, w.limits.deliveries, w.failed, &w.opts.Counts.ExecRestarts)
 	case w.opts.Transform != nil:
 		w.transformer = funcTransformer{w.opts.Transform}
 	}
@@ -127,7 +128,8 @@ func (w *worker) run1(ctx context.Context) (err error) {
 		GroupID: w.opts.GroupID, Topics: []string{w.opts.From},
 		MemberID:   share.NamedMemberID(w.opts.GroupID, w.id),
 		MaxRecords: int32(w.mostRecords()), Warn: w.opts.Warn, Now: w.opts.Now,
-		Lost: func(lost error) { w.lost(ctx, cancel, lost) },
+		Metrics: w.opts.Metrics,
+		Lost:    func(lost error) { w.lost(ctx, cancel, lost) },
 	})
 	if err == nil {
 		err = w.loop(ctx)
@@ -335,6 +337,7 @@ func (w *worker) process(ctx context.Context, b *share.Batch) (int, error) {
 	if w.isUnknown(err) {
 		return 0, err
 	}
+	w.countExpired(b, err)
 	aerr := w.abort()
 	switch _, committed := errors.AsType[*txn.CommittedError](aerr); {
 	case committed: // the commit that seemed to have failed had not
@@ -392,6 +395,7 @@ func (w *worker) dropLate(ctx context.Context, b *share.Batch) error {
 	if cause == nil {
 		return nil
 	}
+	w.opts.Counts.LockExpired.Add(int64(late.Len()))
 	// What has expired may be acquired again already, by this member too, and is
 	// not to be released then.
 	if len(held.Partitions) > 0 {
@@ -401,6 +405,21 @@ func (w *worker) dropLate(ctx context.Context, b *share.Batch) error {
 	}
 	w.opts.Counts.Released.Add(int64(late.Len()))
 	return w.stuck(late, cause)
+}
+
+// countExpired counts the records of b that are not committed because of their
+// acquisition locks: before the coordinator or the leader was asked, or because
+// the leader said so.
+func (w *worker) countExpired(b *share.Batch, err error) {
+	if _, late := errors.AsType[*txn.GuardError](err); !late && !errors.Is(err, kerr.InvalidRecordState) {
+		return
+	}
+	now := w.opts.Now()
+	for _, p := range b.Partitions {
+		if (txn.Guard{LockDeadline: p.LockDeadline, LockDuration: p.LockDuration}).Check(now) != nil {
+			w.opts.Counts.LockExpired.Add(int64(len(p.Records)))
+		}
+	}
 }
 
 // mostDeliveries is how often the record of b was delivered that was so most
