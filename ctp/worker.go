@@ -748,8 +748,9 @@ func (w *worker) abort() error {
 // Staged records come back by the abort itself: in the KIP's text still acquired
 // by us, so that they have to be released; in its implementation available to
 // all, where a release could hit those that this member has just acquired again.
-// After a stage that failed nobody knows which are which; ending the share
-// sessions releases whatever this member holds.
+// After a stage that failed nobody knows which are which, and after one of a batch
+// that was superseded the abort may have taken from a later delivery what it still
+// seems to hold; ending the share sessions releases whatever this member holds.
 func (w *worker) giveBack(b *share.Batch, d *decisions) {
 	w.opts.Counts.Released.Add(int64(b.Len()))
 	ctx, cancel := w.cleanUp()
@@ -764,7 +765,7 @@ func (w *worker) giveBack(b *share.Batch, d *decisions) {
 			}
 		}
 		w.release(ctx, held, held.All(wire.Release))
-	case !d.stagedOK:
+	case !d.stagedOK, w.consumer.CheckHeld(b) != nil:
 		w.consumer.Reset()
 	default:
 		if w.dialect.AfterAbort == wire.Acquired {

@@ -48,7 +48,9 @@ func (c *Consumer) superseded(b *Batch) map[TopicPartition]bool {
 // batch too. A caller that stages acknowledgements of b checks when all of them
 // are confirmed, and before it commits: a broker takes those of an earlier
 // delivery for those of a later one to the same member, and both batches would be
-// committed. It is safe for concurrent use.
+// committed. For the same reason the abort that has to follow may take the records
+// away from the later delivery, and hand them out once more: when something of b was
+// staged, call [Consumer.Reset] after it. It is safe for concurrent use.
 func (c *Consumer) CheckHeld(b *Batch) error {
 	superseded := c.superseded(b)
 	if len(superseded) == 0 {

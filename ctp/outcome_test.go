@@ -1,0 +1,202 @@
+package ctp_test
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/kshare/kshare/ctp"
+	"github.com/kshare/kshare/txn"
+	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
+)
+
+// endOf reads an EndTxn off the network; ok says whether it is one.
+func endOf(frame []byte) (commit, ok bool) {
+	const length, correlation = 4, 4
+	key, version := int16(binary.BigEndian.Uint16(frame[length:])), int16(binary.BigEndian.Uint16(frame[length+2:]))
+	if key != int16(kmsg.EndTxn) {
+		return false, false
+	}
+	b := frame[length+4+correlation:]
+	b = b[2+binary.BigEndian.Uint16(b):] // the client ID
+	req := kmsg.NewPtrEndTxnRequest()
+	req.SetVersion(version)
+	if req.IsFlexible() {
+		b = b[1:] // no tags
+	}
+	if err := req.ReadFrom(b); err != nil {
+		return false, false
+	}
+	return req.Commit, true
+}
+
+// breaks makes the connection break at the first EndTxn that commits, or the first
+// that aborts. With silent nobody answers after that, until the fate is taken away.
+func (e *env) breaks(commit bool, f fate, silent bool) (broken *atomic.Bool) {
+	broken = new(atomic.Bool)
+	do := func(frame []byte) fate {
+		c, ok := endOf(frame)
+		switch {
+		case ok && c == commit && broken.CompareAndSwap(false, true):
+			return f
+		case silent && broken.Load():
+			return cutBefore
+		}
+		return arrives
+	}
+	e.fate.Store(&do)
+	return broken
+}
+
+func refuse(context.Context, *kgo.Record) ([]*kgo.Record, error) { return nil, errors.New("refused") }
+
+// eachEnd runs a test for transactions with records and acknowledgements, and with
+// acknowledgements alone, for a connection that breaks before and after the
+// coordinator has handled the end of one.
+func eachEnd(t *testing.T, do func(e *env, opts ctp.Options, f fate)) {
+	for name, change := range map[string]func(*ctp.Options){
+		"records":                func(*ctp.Options) {},
+		"acknowledgements alone": func(o *ctp.Options) { o.Transform, o.OnError = refuse, ctp.Reject },
+	} {
+		for fname, f := range map[string]fate{"cut before": cutBefore, "cut after": cutAfter} {
+			t.Run(name+"/"+fname, func(t *testing.T) {
+				eachDialect(t, func(t *testing.T, dialect string) {
+					bubble(t, dialect, func(e *env) {
+						opts := e.options()
+						opts.BatchRecords = 10
+						change(&opts)
+						do(e, opts, f)
+						e.fate.Store(nil)
+					})
+				})
+			})
+		}
+	}
+}
+
+// wantOutcome fails unless runs have consumed n records in all, and the
+// destination has those once that they have not rejected.
+func (e *env) wantOutcome(n int64, runs ...*ctp.Result) {
+	e.t.Helper()
+	var consumed, produced int64
+	for _, r := range runs {
+		consumed, produced = consumed+r.Consumed, produced+r.Produced
+	}
+	if consumed != n {
+		e.t.Errorf("the runs count %d consumed, want %d", consumed, n)
+	}
+	if got := e.committed(); int64(len(got)) != produced {
+		e.t.Errorf("%d records are at the destination, the runs count %d", len(got), produced)
+	} else if produced > 0 {
+		wantEachOnce(e.t, got, int(n), nil)
+	}
+	e.wantQuiet()
+}
+
+// A connection that breaks at a commit is looked into: it is a commit, and counted
+// once.
+func TestRunCommitIsCut(t *testing.T) {
+	eachEnd(t, func(e *env, opts ctp.Options, f fate) {
+		const n = 60
+		e.produce(n, plain)
+		broken := e.breaks(true, f, false)
+		res := e.run(opts)
+		if res.Aborted != 0 || res.Unknown != 0 || !broken.Load() {
+			e.t.Errorf("Run = %+v, want commits alone", res)
+		}
+		e.fate.Store(nil)
+		e.wantOutcome(n, res)
+	})
+}
+
+// A connection that breaks at an abort, and then nobody answers for a while: it is
+// an abort, and what was aborted comes again.
+func TestRunAbortIsCut(t *testing.T) {
+	for _, silent := range []bool{false, true} {
+		eachEnd(t, func(e *env, opts ctp.Options, f fate) {
+			const n = 60
+			e.produce(n, plain)
+			opts.AbortEvery = 3
+			opts.Warn = func(error) {}
+			broken := e.breaks(false, f, silent)
+			var over atomic.Bool
+			var wg sync.WaitGroup
+			wg.Go(func() {
+				for !broken.Load() && !over.Load() {
+					bubbleSleep(10 * time.Millisecond)
+				}
+				bubbleSleep(20 * time.Second)
+				e.fate.Store(nil)
+			})
+			res := e.run(opts)
+			over.Store(true)
+			wg.Wait()
+			if res.Aborted == 0 || res.Unknown != 0 || !broken.Load() {
+				e.t.Errorf("Run = %+v, want some transactions aborted and none unknown", res)
+			}
+			e.wantOutcome(n, res)
+		})
+	}
+}
+
+// A connection that breaks at a commit, and then nobody answers: the outcome is
+// unknown, and the batch is not counted. The next run does what is left.
+func TestRunCommitIsUnknown(t *testing.T) {
+	eachEnd(t, func(e *env, opts ctp.Options, f fate) {
+		const n = 60
+		e.produce(n, plain)
+		opts.Warn = func(error) {}
+		counts := new(ctp.Counts)
+		opts.Counts = counts
+		e.breaks(true, f, true)
+		res, err := ctp.Run(e.t.Context(), e.cl, opts)
+		unknown, ok := errors.AsType[*txn.OutcomeUnknownError](err)
+		if !ok || res.Unknown != 1 || res.Committed != 0 || res.Consumed != 0 || res.Produced != 0 || res.Aborted != 0 || unknown.Records == 0 {
+			e.t.Fatalf("Run = %+v, %v; want an unknown outcome, and nothing counted", res, err)
+		}
+		e.fate.Store(nil)
+		opts.Counts = nil
+		second := e.run(opts)
+		// What was unknown has been the one or the other, with all that it held.
+		if f == cutAfter {
+			res.Consumed, res.Produced = unknown.Records, unknown.Produced
+		}
+		e.wantOutcome(n, res, second)
+	})
+}
+
+// The share sessions end while a batch is transformed, and its records are fetched
+// once more before it is staged: what is staged is then what the later delivery
+// holds, and the abort takes that away from it. No record is committed twice.
+func TestRunSupersededWhileTransforming(t *testing.T) {
+	eachDialect(t, func(t *testing.T, dialect string) {
+		bubble(t, dialect, func(e *env) {
+			const n = 60
+			e.produce(n, plain)
+			admin := e.client()
+			opts := e.options()
+			lost := false
+			opts.Transform = func(ctx context.Context, r *kgo.Record) ([]*kgo.Record, error) {
+				if !lost {
+					lost = true
+					_, s := e.share()
+					if err := closeSessions(ctx, admin, s.Groups[0].Members[0].MemberID); err != nil {
+						return nil, err
+					}
+				}
+				bubbleSleep(100 * time.Millisecond) // everything is fetched that there is
+				return []*kgo.Record{r}, nil
+			}
+			res := e.run(opts)
+			if res.Aborted == 0 {
+				e.t.Errorf("Run = %+v, want what was superseded to be aborted", res)
+			}
+			e.wantOutcome(n, res)
+		})
+	})
+}
