@@ -27,12 +27,13 @@ func bubble(t *testing.T, dialect string, do func(e *env), opts ...sandbox.Optio
 	synctest.Test(t, func(t *testing.T) {
 		var network kfake.VirtualNetwork
 		e := &env{t: t, limit: 24 * time.Hour}
+		e.network = network.DialContext
 		e.dial = func(ctx context.Context, n, address string) (net.Conn, error) {
 			conn, err := network.DialContext(ctx, n, address)
 			if err != nil {
 				return nil, err
 			}
-			return &filteredConn{Conn: conn, e: e}, nil
+			return &filteredConn{Conn: conn, e: e, address: address}, nil
 		}
 		opts = append([]sandbox.Option{
 			sandbox.WithDialect(d), sandbox.WithListen(network.Listen), sandbox.WithBasePort(9092),
@@ -73,7 +74,8 @@ func bubbleSleep(d time.Duration) { <-time.After(d) }
 // the fate that the test wants them to have.
 type filteredConn struct {
 	net.Conn
-	e *env
+	e       *env
+	address string
 
 	mu  sync.Mutex
 	cut bool // at the next byte that the broker sends
@@ -90,7 +92,7 @@ func (c *filteredConn) Write(b []byte) (int, error) {
 	if do == nil {
 		return c.Conn.Write(b)
 	}
-	switch (*do)(b) {
+	switch (*do)(c.address, b) {
 	case cutBefore:
 		_ = c.Conn.Close()
 		return 0, &net.OpError{Op: "write", Err: io.ErrClosedPipe}

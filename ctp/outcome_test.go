@@ -4,13 +4,16 @@ import (
 	"context"
 	"encoding/binary"
 	"errors"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/kshare/kshare/ctp"
+	"github.com/kshare/kshare/sandbox"
 	"github.com/kshare/kshare/txn"
+	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
 )
@@ -39,7 +42,7 @@ func endOf(frame []byte) (commit, ok bool) {
 // that aborts. With silent nobody answers after that, until the fate is taken away.
 func (e *env) breaks(commit bool, f fate, silent bool) (broken *atomic.Bool) {
 	broken = new(atomic.Bool)
-	do := func(frame []byte) fate {
+	do := func(_ string, frame []byte) fate {
 		c, ok := endOf(frame)
 		switch {
 		case ok && c == commit && broken.CompareAndSwap(false, true):
@@ -168,6 +171,66 @@ func TestRunCommitIsUnknown(t *testing.T) {
 		}
 		e.wantOutcome(n, res, second)
 	})
+}
+
+// A commit that got lost arrives when its repetition was refused and the abort is
+// under way: it has won, and the batch is counted.
+func TestRunCommitArrivesBeforeTheAbort(t *testing.T) {
+	eachDialect(t, func(t *testing.T, dialect string) {
+		bubble(t, dialect, func(e *env) {
+			const n = 20
+			e.produce(n, plain)
+			key := int16(kmsg.EndTxn)
+			if _, err := e.sb.InjectFault(e.t.Context(), sandbox.Fault{Kind: sandbox.FaultAnswerError, APIKey: &key, Error: kerr.InvalidTxnState.Message, Count: 1}); err != nil {
+				e.t.Fatal(err)
+			}
+			var mu sync.Mutex
+			var late []byte // the first commit
+			asked := 0
+			do := func(address string, frame []byte) fate {
+				mu.Lock()
+				defer mu.Unlock()
+				commit, ok := endOf(frame)
+				switch {
+				case ok && commit && late == nil:
+					late = slices.Clone(frame)
+					return cutBefore
+				case int16(binary.BigEndian.Uint16(frame[4:])) == int16(kmsg.DescribeTransactions) && late != nil:
+					// The commit asks what became of it, and then the abort does.
+					if asked++; asked == 2 {
+						e.deliver(address, late)
+					}
+				}
+				return arrives
+			}
+			e.fate.Store(&do)
+			var warned []error
+			opts := e.options()
+			opts.Warn = func(err error) { warned = append(warned, err) }
+			res := e.run(opts)
+			if res.Unknown != 0 || res.Aborted != 0 || asked < 2 || len(warned) > 0 {
+				e.t.Errorf("Run = %+v with warnings %v, asked %d times; want commits alone", res, warned, asked)
+			}
+			e.fate.Store(nil)
+			e.wantOutcome(n, res)
+		})
+	})
+}
+
+// deliver sends a request over a connection of its own, and waits for its answer.
+func (e *env) deliver(address string, frame []byte) {
+	e.t.Helper()
+	conn, err := e.network(e.t.Context(), "tcp", address)
+	if err != nil {
+		e.t.Fatal(err)
+	}
+	defer func() { _ = conn.Close() }()
+	if _, err := conn.Write(frame); err != nil {
+		e.t.Fatal(err)
+	}
+	if _, err := conn.Read(make([]byte, 4)); err != nil {
+		e.t.Fatal(err)
+	}
 }
 
 // The share sessions end while a batch is transformed, and its records are fetched

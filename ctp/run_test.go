@@ -30,10 +30,11 @@ type env struct {
 	cl *cluster.Client
 
 	dial    func(ctx context.Context, network, address string) (net.Conn, error) // nil dials TCP
+	network func(ctx context.Context, network, address string) (net.Conn, error) // of a bubble, without what dial does
 	limit   time.Duration                                                        // of a run, 0 is a minute
 	restart func(down time.Duration)                                             // of the sandbox, with its data directory
 	lose    atomic.Pointer[func(key int16) bool]                                 // requests that no broker gets
-	fate    atomic.Pointer[func(frame []byte) fate]                              // of the others
+	fate    atomic.Pointer[func(address string, frame []byte) fate]              // of the others
 }
 
 func newEnv(t *testing.T, dialect string, opts ...sandbox.Option) *env {

@@ -442,6 +442,57 @@ func TestUnconfirmedAbortIsNotCommitted(t *testing.T) {
 	}
 }
 
+// A session whose abort nobody has confirmed goes on once brokers answer again,
+// whether the abort has arrived or not: an epoch that its own abort has raised is
+// not that of another producer.
+func TestSessionAfterAnUnconfirmedAbort(t *testing.T) {
+	for _, f := range []fate{cutBefore, cutAfter} {
+		for name, produce := range map[string]int{"records and acknowledgements": 2, "acknowledgements alone": 0} {
+			t.Run(fmt.Sprintf("%d/%s", f, name), func(t *testing.T) {
+				onBadNetwork(t, 8, func(r *rig, n *badNetwork) {
+					s := r.session(txn.Config{Timeout: 10 * time.Minute})
+					if err := s.Begin(r.t.Context()); err != nil {
+						r.t.Fatal(err)
+					}
+					for range produce {
+						r.produce(s)
+					}
+					if err := r.stage(s, r.acquire(4), wire.Accept); err != nil {
+						r.t.Fatal(err)
+					}
+					lost := once(f)
+					n.lose(func(key int16) fate {
+						out := lost(key)
+						if out != arrives {
+							n.fate = func(int16) fate { return cutBefore }
+						}
+						return out
+					})
+					ctx, cancel := context.WithTimeout(r.t.Context(), 5*time.Second)
+					defer cancel()
+					if err := s.Abort(ctx); err == nil || txn.IsFatal(err) || txn.Classify(err) == txn.ClassOutcomeUnknown {
+						r.t.Errorf("Abort without an answer: %v, want an error that another transaction cures", err)
+					}
+					n.lose(nil)
+					if err := s.CheckOwner(r.t.Context()); err != nil {
+						r.t.Errorf("CheckOwner after that: %v", err)
+					}
+					if err := s.Begin(r.t.Context()); err != nil {
+						r.t.Fatalf("Begin after that: %v", err)
+					}
+					if err := r.stage(s, r.acquire(4), wire.Accept); err != nil {
+						r.t.Fatal(err)
+					}
+					if err := s.Commit(r.t.Context(), txn.Guard{}); err != nil {
+						r.t.Fatal(err)
+					}
+					r.wantCommitted(ender{visible: 0})
+				})
+			})
+		}
+	}
+}
+
 // A commit whose answer is lost, and after which another producer has come, may
 // have been either: the coordinator cannot tell any more.
 func TestUnknownAfterATakeover(t *testing.T) {
