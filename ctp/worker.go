@@ -112,9 +112,9 @@ func (w *worker) run1(ctx context.Context) (err error) {
 	w.failed = newAttempts(w.opts.MaxAttempts)
 	switch {
 	case w.opts.Exec != nil:
-		w.transformer = newExecTransformer(*w.opts.Exec, w.opts.MaxAttempts, w.limits.deliveries, w.failed, &w.opts.Counts.ExecRestarts)
+		w.transformer = newExecTransformer(*w.opts.Exec, w.opts.MaxAttempts, w.limits.deliveries, w.failed, &w.opts.Counts.ExecRestarts, w.opts.Now)
 	case w.opts.Transform != nil:
-		w.transformer = funcTransformer{w.opts.Transform}
+		w.transformer = &funcTransformer{f: w.opts.Transform, now: w.opts.Now}
 	}
 	if w.transformer != nil {
 		defer w.transformer.close()
