@@ -55,7 +55,7 @@ type session struct {
 	empty int                      // fetches in a row that returned nothing
 	left  bool                     // the broker may still have a session, given up on or of a predecessor
 
-	stale bool // open a new session with the next request; guarded by c.mu
+	stale bool // close it, and open a new one when there is something to fetch; guarded by c.mu
 }
 
 func (s *session) take(ctx context.Context) error {
@@ -105,6 +105,7 @@ func (s *session) abandon(err error) {
 	c := s.c
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	s.stale = true
 	c.dropReady(func(p *PartitionBatch) bool { return p.session == s })
 }
 
@@ -116,7 +117,12 @@ func (s *session) fetchLoop() {
 		if !ok {
 			return
 		}
-		err := s.fetch(want)
+		var err error
+		if len(want) > 0 {
+			err = s.fetch(want)
+		} else {
+			err = s.giveUp()
+		}
 		switch {
 		case err == nil:
 			fails, warned = 0, ""
@@ -143,7 +149,8 @@ func (s *session) fetchLoop() {
 }
 
 // awaitDemand blocks until there is something to fetch from this leader and
-// room for it; false when the consumer ends.
+// room for it, or nothing to fetch and a session to close; false when the consumer
+// ends.
 func (s *session) awaitDemand() (map[TopicPartition]bool, bool) {
 	for {
 		c := s.c
@@ -154,7 +161,7 @@ func (s *session) awaitDemand() (map[TopicPartition]bool, bool) {
 				want[tp] = true
 			}
 		}
-		idle := len(want) == 0 || slices.ContainsFunc(c.ready, func(p *PartitionBatch) bool { return p.session == s })
+		idle := len(want) == 0 && !s.stale || slices.ContainsFunc(c.ready, func(p *PartitionBatch) bool { return p.session == s })
 		closed, changed := c.closed, c.changed
 		c.mu.Unlock()
 		if closed {
@@ -169,6 +176,19 @@ func (s *session) awaitDemand() (map[TopicPartition]bool, bool) {
 			return nil, false
 		}
 	}
+}
+
+// giveUp closes a session that was given up, at a leader from which there is
+// nothing to fetch any more: what it has acquired would stay locked otherwise.
+func (s *session) giveUp() error {
+	if err := s.take(s.c.ctx); err != nil {
+		return err
+	}
+	defer s.give()
+	if s.begin(); !s.left {
+		return nil
+	}
+	return s.sendClose(s.c.requests)
 }
 
 func (s *session) fetch(want map[TopicPartition]bool) error {
@@ -564,9 +584,19 @@ func (s *session) close(ctx context.Context) error {
 	return s.sendClose(ctx)
 }
 
-// sendClose closes whatever session the broker has for the member. Called with
-// the turn held.
+// sendClose closes whatever session the broker has for the member, or leaves that
+// to the next request. Called with the turn held.
 func (s *session) sendClose(ctx context.Context) error {
+	err := s.requestClose(ctx)
+	if err != nil {
+		s.c.mu.Lock()
+		s.stale = true
+		s.c.mu.Unlock()
+	}
+	return err
+}
+
+func (s *session) requestClose(ctx context.Context) error {
 	req := kmsg.NewPtrShareAcknowledgeRequest()
 	req.GroupID, req.MemberID, req.ShareSessionEpoch = &s.c.cfg.GroupID, &s.c.cfg.MemberID, closeSession
 	s.epoch = openSession
