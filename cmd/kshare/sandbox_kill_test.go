@@ -59,7 +59,7 @@ func killSandbox(t *testing.T, then func(*load)) {
 	// Each kill costs what is in flight one delivery.
 	c.setGroupConfig("g", "share.delivery.count.limit", "10")
 	c.setGroupConfig("g", "share.record.lock.duration.ms", "3000")
-	load := k.startLoad("--from", "src", "--to", "dst", "--group", "g", "--workers", "2", "--batch-records", "20",
+	load := startLoad(t, c.bootstrap, "--from", "src", "--to", "dst", "--group", "g", "--workers", "2", "--batch-records", "20",
 		"--auto-offset-reset", "earliest", "--isolation-level", "read_committed", "--until-empty", "--transactional-id", "kill-test")
 	for i := range kills {
 		c.awaitGrowth("dst", int64(rnd.IntN(500)), load)
@@ -204,18 +204,18 @@ type load struct {
 	cmd  *exec.Cmd // that runs
 }
 
-func (k *mortalSandbox) startLoad(args ...string) *load {
-	k.t.Helper()
-	l := &load{t: k.t, done: make(chan struct{})}
-	ctx, cancel := context.WithCancel(context.WithoutCancel(k.t.Context()))
-	k.t.Cleanup(func() {
+func startLoad(t *testing.T, bootstrap string, args ...string) *load {
+	t.Helper()
+	l := &load{t: t, done: make(chan struct{})}
+	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
+	t.Cleanup(func() {
 		cancel()
 		<-l.done
 	})
-	args = append([]string{"ctp", "-b", k.cluster.bootstrap, "-q", "--timeout", "2m"}, args...)
+	args = append([]string{"ctp", "-b", bootstrap, "-q", "--timeout", "2m"}, args...)
 	path, err := exec.LookPath("kshare")
 	if err != nil {
-		k.t.Fatal(err)
+		t.Fatal(err)
 	}
 	go func() {
 		defer close(l.done)
