@@ -233,33 +233,50 @@ func (e *env) deliver(address string, frame []byte) {
 	}
 }
 
-// The share sessions end while a batch is transformed, and its records are fetched
-// once more before it is staged: what is staged is then what the later delivery
-// holds, and the abort takes that away from it. No record is committed twice.
+// While a batch is transformed its records become available once more, and are
+// fetched again before it is staged: what is staged is then what the later delivery
+// holds, and an abort takes that away from it. No record is committed twice, be it
+// with the share session, or within it: leaders lose their state, or locks run out
+// before their time.
 func TestRunSupersededWhileTransforming(t *testing.T) {
-	eachDialect(t, func(t *testing.T, dialect string) {
-		bubble(t, dialect, func(e *env) {
-			const n = 60
-			e.produce(n, plain)
-			admin := e.client()
-			opts := e.options()
-			lost := false
-			opts.Transform = func(ctx context.Context, r *kgo.Record) ([]*kgo.Record, error) {
-				if !lost {
-					lost = true
-					_, s := e.share()
-					if err := closeSessions(ctx, admin, s.Groups[0].Members[0].MemberID); err != nil {
-						return nil, err
+	inject := func(kind sandbox.FaultKind) func(e *env) error {
+		return func(e *env) error {
+			_, err := e.sb.InjectFault(e.t.Context(), sandbox.Fault{Kind: kind, Topic: "in"})
+			return err
+		}
+	}
+	for name, lose := range map[string]func(e *env) error{
+		"share sessions": func(e *env) error {
+			_, s := e.share()
+			return closeSessions(e.t.Context(), e.client(), s.Groups[0].Members[0].MemberID)
+		},
+		"state of leaders":  inject(sandbox.FaultCrashLeader),
+		"acquisition locks": inject(sandbox.FaultExpireLocks),
+	} {
+		t.Run(name, func(t *testing.T) {
+			eachDialect(t, func(t *testing.T, dialect string) {
+				bubble(t, dialect, func(e *env) {
+					const n = 60
+					e.produce(n, plain)
+					opts := e.options()
+					lost := false
+					opts.Transform = func(_ context.Context, r *kgo.Record) ([]*kgo.Record, error) {
+						if !lost {
+							lost = true
+							if err := lose(e); err != nil {
+								return nil, err
+							}
+						}
+						bubbleSleep(100 * time.Millisecond) // everything is fetched that there is
+						return []*kgo.Record{r}, nil
 					}
-				}
-				bubbleSleep(100 * time.Millisecond) // everything is fetched that there is
-				return []*kgo.Record{r}, nil
-			}
-			res := e.run(opts)
-			if res.Aborted == 0 {
-				e.t.Errorf("Run = %+v, want what was superseded to be aborted", res)
-			}
-			e.wantOutcome(n, res)
+					res := e.run(opts)
+					if res.Aborted == 0 {
+						e.t.Errorf("Run = %+v, want what was superseded to be aborted", res)
+					}
+					e.wantOutcome(n, res)
+				})
+			})
 		})
-	})
+	}
 }

@@ -680,6 +680,7 @@ func (w *worker) transformGuard(b *share.Batch) txn.Guard {
 // committed counts a batch and acknowledges what is not part of transactions:
 // gaps and released records, or, for AtLeastOnce, everything.
 func (w *worker) committed(b *share.Batch, d *decisions) {
+	w.consumer.Committed(b, &d.staged)
 	if w.opts.Guarantee == AtLeastOnce {
 		d.plain.Merge(&d.staged)
 	}

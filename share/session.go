@@ -51,7 +51,7 @@ type session struct {
 	// The fields below are touched with the turn held only.
 	epoch int32
 	have  map[TopicPartition]bool  // partitions in the session
-	turns map[TopicPartition]int64 // Consumer.turns when they were added to it
+	turns map[TopicPartition]int64 // holdings.turn when they were added to it
 	empty int                      // fetches in a row that returned nothing
 	left  bool                     // the broker may still have a session, given up on or of a predecessor
 
@@ -303,6 +303,7 @@ func (s *session) takeFetched(resp *kmsg.ShareFetchResponse, sent time.Time) err
 				}
 				continue
 			}
+			fetch := s.acquired(tp, rp)
 			p, err := decodePartition(tp, rp, c.dec)
 			if err != nil {
 				for _, r := range p.Acquired {
@@ -316,7 +317,7 @@ func (s *session) takeFetched(resp *kmsg.ShareFetchResponse, sent time.Time) err
 			}
 			// The lock started when the broker acquired, after the request was
 			// sent: counting from there errs on the safe side.
-			p.session, p.turn, p.Leader, p.LockDuration, p.LockDeadline = s, s.turns[tp], s.node, lock, sent.Add(lock)
+			p.session, p.turn, p.fetch, p.Leader, p.LockDuration, p.LockDeadline = s, s.turns[tp], fetch, s.node, lock, sent.Add(lock)
 			out = append(out, p)
 		}
 	}
@@ -342,6 +343,15 @@ func (s *session) takeFetched(resp *kmsg.ShareFetchResponse, sent time.Time) err
 	c.notify()
 	c.mu.Unlock()
 	return firstErr
+}
+
+// acquired notes what a fetch has acquired before the records are decoded, which
+// takes a while, and returns its number.
+func (s *session) acquired(tp TopicPartition, rp *kmsg.ShareFetchResponseTopicPartition) int64 {
+	ranges := acquiredRanges(rp)
+	s.c.mu.Lock()
+	defer s.c.mu.Unlock()
+	return s.c.holdingsOf(tp).acquire(ranges)
 }
 
 // lookUp finds the name of a partition of the session.
