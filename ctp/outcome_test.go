@@ -173,6 +173,53 @@ func TestRunCommitIsUnknown(t *testing.T) {
 	})
 }
 
+// A commit meets the abort by its own coordinator, which answers in the one way or
+// the other: the batch is aborted, and comes again.
+func TestRunCommitsTooLate(t *testing.T) {
+	for _, code := range []*kerr.Error{kerr.InvalidTxnState, kerr.ProducerFenced} {
+		t.Run(code.Message, func(t *testing.T) {
+			eachDialect(t, func(t *testing.T, dialect string) {
+				bubble(t, dialect, func(e *env) {
+					const n = 20
+					e.produce(n, plain)
+					key := int16(kmsg.EndTxn)
+					if _, err := e.sb.InjectFault(e.t.Context(), sandbox.Fault{Kind: sandbox.FaultAnswerError, APIKey: &key, Error: code.Message, Count: 1}); err != nil {
+						e.t.Fatal(err)
+					}
+					var late atomic.Bool // our clock stands still until then: the commit is sent in time
+					start := time.Now()
+					do := func(_ string, frame []byte) fate {
+						if commit, ok := endOf(frame); ok && commit {
+							late.Store(true)
+						}
+						return arrives
+					}
+					e.fate.Store(&do)
+					opts := e.options()
+					opts.Now = func() time.Time {
+						if late.Load() {
+							return time.Now()
+						}
+						return start
+					}
+					opts.TxnTimeout, opts.HoldBeforeCommit = 5*time.Second, time.Second
+					opts.Holding = func(ctp.Hold) {
+						if !late.Load() {
+							bubbleSleep(time.Minute)
+						}
+					}
+					res := e.run(opts)
+					if res.Aborted != 1 || res.Unknown != 0 {
+						e.t.Errorf("Run = %+v, want one transaction aborted", res)
+					}
+					e.fate.Store(nil)
+					e.wantOutcome(n, res)
+				})
+			})
+		})
+	}
+}
+
 // A commit that got lost arrives when its repetition was refused and the abort is
 // under way: it has won, and the batch is counted.
 func TestRunCommitArrivesBeforeTheAbort(t *testing.T) {

@@ -680,7 +680,6 @@ func (w *worker) transformGuard(b *share.Batch) txn.Guard {
 // committed counts a batch and acknowledges what is not part of transactions:
 // gaps and released records, or, for AtLeastOnce, everything.
 func (w *worker) committed(b *share.Batch, d *decisions) {
-	w.consumer.Committed(b, &d.staged)
 	if w.opts.Guarantee == AtLeastOnce {
 		d.plain.Merge(&d.staged)
 	}
@@ -698,6 +697,9 @@ func (w *worker) committed(b *share.Batch, d *decisions) {
 	c.Committed.Add(1)
 	if !w.acknowledge(b, &d.plain) && w.opts.Guarantee == AtLeastOnce {
 		c.Unconfirmed.Add(d.accepted + d.rejected)
+	}
+	if w.opts.Guarantee == ExactlyOnce {
+		w.consumer.Committed(b, &d.staged)
 	}
 }
 

@@ -136,7 +136,8 @@ func (c *Consumer) superseded(b *Batch) map[TopicPartition]bool {
 
 // Committed tells the consumer that a transaction was committed in which acks were
 // staged, all of them of b: should the same records have been acquired once more,
-// that batch is superseded.
+// that batch is superseded. What is to be acknowledged plainly of b has to be so
+// before.
 func (c *Consumer) Committed(b *Batch, acks *Acknowledgements) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
