@@ -202,6 +202,7 @@ type load struct {
 	mu   sync.Mutex
 	last string    // what the last one that failed said
 	cmd  *exec.Cmd // that runs
+	says *watched  // on stderr
 }
 
 func startLoad(t *testing.T, bootstrap string, args ...string) *load {
@@ -220,12 +221,12 @@ func startLoad(t *testing.T, bootstrap string, args ...string) *load {
 	go func() {
 		defer close(l.done)
 		for ctx.Err() == nil {
-			var stderr bytes.Buffer
+			stderr := new(watched)
 			cmd := exec.CommandContext(ctx, path, args...)
-			cmd.Stderr = &stderr
+			cmd.Stderr = stderr
 			l.starts++
 			l.mu.Lock()
-			l.cmd = cmd
+			l.cmd, l.says = cmd, stderr
 			err := cmd.Start()
 			l.mu.Unlock()
 			if err == nil {
@@ -235,7 +236,7 @@ func startLoad(t *testing.T, bootstrap string, args ...string) *load {
 				return
 			}
 			l.mu.Lock()
-			l.last = err.Error() + ": " + stderr.String()
+			l.last = err.Error() + ": " + string(stderr.Bytes())
 			l.mu.Unlock()
 		}
 	}()
@@ -270,7 +271,7 @@ func (l *load) wait() {
 	case <-timer.C:
 		l.mu.Lock()
 		defer l.mu.Unlock()
-		l.t.Fatalf("ctp does not come to an end; the last one that failed: %s", l.last)
+		l.t.Fatalf("ctp does not come to an end; this one says: %s\nthe last one that failed: %s", l.says.Bytes(), l.last)
 	}
 }
 
