@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -170,6 +171,54 @@ func TestRunCommitIsUnknown(t *testing.T) {
 			res.Consumed, res.Produced = unknown.Records, unknown.Produced
 		}
 		e.wantOutcome(n, res, second)
+	})
+}
+
+// Where a broker has no room for another share session, a run waits for it, in few
+// words and few requests, and with no transaction open.
+func TestRunWaitsForAShareSession(t *testing.T) {
+	eachDialect(t, func(t *testing.T, dialect string) {
+		bubble(t, dialect, func(e *env) {
+			const n = 20
+			e.produce(n, plain)
+			key := int16(kmsg.ShareFetch)
+			if _, err := e.sb.InjectFault(e.t.Context(), sandbox.Fault{Kind: sandbox.FaultAnswerError, APIKey: &key, Error: kerr.ShareSessionLimitReached.Message}); err != nil {
+				e.t.Fatal(err)
+			}
+			var fetches, others atomic.Int64
+			do := func(_ string, frame []byte) fate {
+				switch kmsg.Key(binary.BigEndian.Uint16(frame[4:])) {
+				case kmsg.ShareFetch:
+					fetches.Add(1)
+				case kmsg.Produce, kmsg.EndTxn, kmsg.AddPartitionsToTxn:
+					others.Add(1)
+				}
+				return arrives
+			}
+			e.fate.Store(&do)
+			var mu sync.Mutex
+			var warned []string
+			opts := e.options()
+			opts.UntilEmpty, opts.MaxRecords = false, n
+			opts.Warn = func(err error) {
+				mu.Lock()
+				defer mu.Unlock()
+				warned = append(warned, err.Error())
+			}
+			ctx, cancel := context.WithTimeout(e.t.Context(), 5*time.Minute+time.Second)
+			defer cancel()
+			res, err := ctp.Run(ctx, e.cl, opts)
+			if !errors.Is(err, context.DeadlineExceeded) || others.Load() > 0 || fetches.Load() > 3*60 {
+				e.t.Errorf("Run = %+v, %v after %d fetches and %d requests of transactions; want the deadline after few and none", res, err, fetches.Load(), others.Load())
+			}
+			if len(warned) < 5 || len(warned) > 6 || !strings.Contains(warned[0], "group.share.max.share.sessions") {
+				e.t.Errorf("warned %q, want one line a minute with the name of the limit", warned)
+			}
+			e.sb.ClearFaults()
+			if res := e.run(opts); res.Consumed != n {
+				e.t.Errorf("Run = %+v once there is room, want %d consumed", res, n)
+			}
+		})
 	})
 }
 

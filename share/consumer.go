@@ -110,7 +110,8 @@ type Consumer struct {
 	fatal       error
 	stale       bool // leaders are to be looked up again
 	closed      bool
-	empty       int64 // fetches that returned nothing since the last that returned something
+	limited     time.Time // when Warn was told last that there are too many share sessions
+	empty       int64     // fetches that returned nothing since the last that returned something
 }
 
 // NewConsumer joins the share group and starts to heartbeat and to fetch. It

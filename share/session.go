@@ -135,6 +135,8 @@ func (s *session) fetchLoop() {
 			switch {
 			case isLost(err):
 				go s.c.cfg.Lost(err)
+			case errors.Is(err, kerr.ShareSessionLimitReached):
+				s.c.warnOfLimit(err)
 			case err.Error() != warned: // an outage is told once, not with each try
 				warned = err.Error()
 				s.c.cfg.Warn(err)
@@ -145,6 +147,24 @@ func (s *session) fetchLoop() {
 			}
 			fails++
 		}
+	}
+}
+
+// limitWarnings is how often is told of a limit that others have to make room
+// below: it may last, and nothing else shows it.
+const limitWarnings = time.Minute
+
+// warnOfLimit warns of it, whichever leader says so.
+func (c *Consumer) warnOfLimit(err error) {
+	c.mu.Lock()
+	now := c.cfg.Now()
+	due := c.limited.IsZero() || now.Sub(c.limited) >= limitWarnings
+	if due {
+		c.limited = now
+	}
+	c.mu.Unlock()
+	if due {
+		c.cfg.Warn(err)
 	}
 }
 
@@ -373,7 +393,8 @@ func (s *session) responseError(verb string, err error, message *string) error {
 		e.Detail = *message
 	}
 	if errors.Is(err, kerr.ShareSessionLimitReached) {
-		e.Advice = "the broker's share session limit (group.share.max.share.sessions) is reached; waiting for others to leave"
+		e.Detail = "group.share.max.share.sessions is reached; waiting for others to leave"
+		e.Advice = "raise group.share.max.share.sessions on the brokers, or run fewer members"
 	}
 	return cluster.Classify(e)
 }
