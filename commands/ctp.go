@@ -242,6 +242,9 @@ func (o *ctpOptions) checkExec(changed func(string) bool) error {
 		return usagef("--exec: no command is given")
 	case o.ExecTimeout <= 0:
 		return usagef("--exec-timeout %s: want a positive duration", o.ExecTimeout)
+	case changed("exec-timeout") && o.ExecTimeout >= ctp.HoldLimit(o.TxnTimeout):
+		return hintf(usagef("--exec-timeout %s: want less than %s, after which a transaction with --txn-timeout %s is not committed", o.ExecTimeout, ctp.HoldLimit(o.TxnTimeout), o.TxnTimeout),
+			"choose a longer --txn-timeout")
 	}
 	o.Exec = &ctp.Exec{Command: words, Timeout: o.ExecTimeout}
 	return nil

@@ -39,6 +39,8 @@ func TestCtpRefuses(t *testing.T) {
 		{"--from a --to b --exec cat --jq .", "--exec and --jq exclude each other"},
 		{"--from a --to b --exec=", "--exec: no command is given"},
 		{"--from a --to b --exec-timeout 1s", "--exec-timeout is for --exec"},
+		{"--from a --to b --exec cat --exec-timeout 1m", "--exec-timeout 1m0s: want less than 48s"},
+		{"--from a --to b --exec cat --exec-timeout 20s --txn-timeout 20s", "--exec-timeout 20s: want less than 16s"},
 		{"--from a --to b --exec cat --exec-timeout 0s", "--exec-timeout 0s: want a positive duration"},
 		{"--from a --to b --dlq a", `--dlq and --from are both "a"`},
 		{"--from a --to b --dlq c --on-error release", "--dlq is for records that are rejected, and --on-error is release"},
