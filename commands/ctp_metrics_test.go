@@ -73,19 +73,19 @@ func TestCtpMetrics(t *testing.T) {
 	}
 	txns := doc.Data["transactions"].(map[string]any)
 	for name, want := range map[string]any{
-		"kshare_ctp_records_consumed_total":               doc.Data["consumed"],
-		"kshare_ctp_records_produced_total":               doc.Data["produced"],
-		"kshare_ctp_records_acknowledged_total":           doc.Data["acknowledged"],
-		"kshare_ctp_records_rejected_total":               doc.Data["rejected"],
-		"kshare_ctp_dead_letters_total":                   doc.Data["dead_letters"],
-		"kshare_ctp_records_released_total":               doc.Data["released"],
-		"kshare_ctp_records_unconfirmed_total":            doc.Data["unconfirmed"],
-		"kshare_ctp_locks_expired_total":                  doc.Data["lock_expired"],
-		"kshare_ctp_exec_restarts_total":                  doc.Data["exec_restarts"],
+		"kshare_ctp_records_consumed_total":                doc.Data["consumed"],
+		"kshare_ctp_records_produced_total":                doc.Data["produced"],
+		"kshare_ctp_records_acknowledged_total":            doc.Data["acknowledged"],
+		"kshare_ctp_records_rejected_total":                doc.Data["rejected"],
+		"kshare_ctp_dead_letters_total":                    doc.Data["dead_letters"],
+		"kshare_ctp_records_released_total":                doc.Data["released"],
+		"kshare_ctp_records_unconfirmed_total":             doc.Data["unconfirmed"],
+		"kshare_ctp_locks_expired_total":                   doc.Data["lock_expired"],
+		"kshare_ctp_exec_restarts_total":                   doc.Data["exec_restarts"],
 		`kshare_ctp_transactions_total{outcome=committed}`: txns["committed"],
 		`kshare_ctp_transactions_total{outcome=aborted}`:   txns["aborted"],
 		`kshare_ctp_transactions_total{outcome=unknown}`:   txns["unknown"],
-		"kshare_ctp_lag_records":                          0.0,
+		"kshare_ctp_lag_records":                           0.0,
 	} {
 		if got, ok := last[name]; !ok || any(got) != want {
 			t.Errorf("%s is %v (%v), the result says %v", name, got, ok, want)

@@ -15,6 +15,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/kshare/kshare/commands"
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
 )
@@ -23,7 +24,8 @@ import (
 // with "refuse", and dies now and then for no reason; what is in its buffer then is
 // lost.
 func flaky() {
-	in, out := bufio.NewReader(os.Stdin), bufio.NewWriter(os.Stdout)
+	d := commands.System()
+	in, out := bufio.NewReader(d.In), bufio.NewWriter(d.Out)
 	for {
 		line, err := in.ReadString('\n')
 		switch {
@@ -31,7 +33,7 @@ func flaky() {
 			_ = out.Flush() // the end
 			return
 		case strings.Contains(line, "poison"), rand.IntN(3000) == 0:
-			os.Exit(139)
+			os.Exit(139) //nolint:forbidigo // it is a process of its own
 		case strings.Contains(line, "refuse"):
 			line = `{"error":"no"}` + "\n"
 		}
