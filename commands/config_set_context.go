@@ -45,7 +45,7 @@ file or the command that has it, or write it into the file with an editor.`,
   kshare config set-context test --unset sasl_mechanism`,
 		Args: oneArg("name of a context"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			ch, err := contextSettings(c.given(d.flags.Bootstrap), set, unset)
+			ch, err := contextSettings(d.given(c), set, unset)
 			if err != nil {
 				return err
 			}
@@ -144,7 +144,9 @@ func contextChangeView(c *contextChange) output.View {
 	if c == nil {
 		return output.View{}
 	}
-	return output.View{Kind: "config.change", Version: 1, Data: c, Text: c.done}
+	t := output.NewTable("FILE", "CONTEXT", "CHANGED")
+	t.Row(c.File, output.Key(c.Context), c.Changed)
+	return output.View{Kind: "config.change", Version: 1, Data: c, Text: c.done, Wide: t}
 }
 
 type configContextOptions struct{ Name string }

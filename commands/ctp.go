@@ -48,7 +48,8 @@ either all of it takes effect or nothing does (KIP-1289).
 
 Key, value, headers and timestamp are copied byte for byte. With --jq each value
 has to be one JSON value, and each result of the expression becomes a record; no
-result acknowledges the record and produces nothing. A null value is copied.
+result acknowledges the record and produces nothing. A null value is copied. The
+filter of what a command shows, which is --jq elsewhere, is --output-jq here.
 
 Each of the --workers is a member of the share group with a transactional ID of
 its own: that of --transactional-id with -0, -1 and so on added. A run takes the
@@ -121,7 +122,7 @@ open transaction is aborted and everything that was acquired is given back.`,
 	fs.StringArrayVar(&topics, "topic", nil, "with --sandbox: create a topic, `name[:partitions]`; may be repeated")
 	fs.StringArrayVar(&loads, "load", nil, "with --sandbox: load `topic=file`, one record a line, - for stdin; may be repeated")
 	fs.StringVar(&opts.Profile, "profile", "kip", "with --sandbox: its `dialect`, "+dialectChoice())
-	return exits(cmd, exitAuth, exitUnsupported, exitFenced, exitUnknownOutcome)
+	return exits(cmd, exitAuth, exitUnsupported, exitRefused, exitFenced, exitUnknownOutcome)
 }
 
 // check returns a usage error for what the flags alone can tell.
@@ -234,9 +235,9 @@ func (o *ctpOptions) checkExec(changed func(string) bool) error {
 	case o.JQ != "":
 		return usagef("--exec and --jq exclude each other")
 	case err != nil:
-		return usagef("--exec %q: %s", o.Program, err)
+		return usagef("--exec: %s", err) // the command may have a secret
 	case p.Position >= 0:
-		return hintf(usagef("--exec %q: %q is for a shell, and none is involved", o.Program, o.Program[p.Position:]),
+		return hintf(usagef("--exec: %q, at character %d, is for a shell, and none is involved", o.Program[p.Position:p.Position+1], p.Position+1),
 			"put it into a script, or run one yourself: --exec \"sh -c '...'\"")
 	case len(words) == 0 || words[0] == "":
 		return usagef("--exec: no command is given")
@@ -348,7 +349,7 @@ func ctpPreflightView(checks []ctp.Check) output.View {
 	if checks == nil {
 		return output.View{}
 	}
-	t := output.NewTable("CHECK", "STATE", "FOUND")
+	t := output.NewTable("CHECK", "STATE", "DETAIL")
 	for _, c := range checks {
 		state := output.Good("ok")
 		if !c.OK {
@@ -384,7 +385,7 @@ func runCtp(ctx context.Context, d *Deps, opts ctpOptions) (res *ctp.Result, err
 	opts.Warn = func(err error) { d.Warn(err.Error()) }
 	opts.Holding = func(h ctp.Hold) {
 		d.Notice(fmt.Sprintf("holding transaction %q (producer %d, epoch %d) until %s; %d records are staged in it",
-			h.TransactionalID, h.ProducerID, h.ProducerEpoch, h.Until.UTC().Format(time.RFC3339), h.Records))
+			h.TransactionalID, h.ProducerID, h.ProducerEpoch, d.time(h.Until), h.Records))
 	}
 	if opts.Exec != nil {
 		opts.Exec.Env = withoutSecrets(d.Environ())

@@ -32,7 +32,7 @@ func (o *ctpOptions) checkMetrics(changed func(string) bool) error {
 	}
 	host, port, err := net.SplitHostPort(address)
 	if err != nil || !isPort(port) || !isHost(host) {
-		return usagef("--%s %q: want HOST:PORT, such as 127.0.0.1:9400, or PORT", flag, o.MetricsAddr)
+		return usagef("--%s %q: want HOST:PORT, such as 127.0.0.1:9400, or PORT", flag, withoutUser(o.MetricsAddr))
 	}
 	o.MetricsAddr = address
 	return nil

@@ -36,7 +36,8 @@ cluster or of some share groups or topics, and say so only when it is sure.
 
 It looks again and again, and ends with 0 when nothing was pending in three
 looks in a row, over a quiet period, with everything readable that is needed.
-Who goes on staging meanwhile is named: a drain stops no producer.
+Who goes on staging meanwhile is named: a drain stops no producer. A group or a
+topic that does not exist is an error (1), and not drained.
 
 By itself it only waits: a transaction ends when its producer ends it, or by its
 timeout. More is done only when asked, the mildest first, after it was shown and
@@ -157,6 +158,9 @@ func (d *Deps) drain(ctx context.Context, opts drainOptions, x drain.Execution) 
 	if err != nil {
 		return nil, err
 	}
+	if err := first.Evidence.Missing(inspect.Filter{Groups: opts.Groups, Topics: opts.Topics}); err != nil {
+		return nil, err
+	}
 	now := x.Clock.Now()
 	if deadline, ok := ctx.Deadline(); ok {
 		opts.Timeout = max(deadline.Sub(now), 1)
@@ -174,7 +178,7 @@ func (d *Deps) drain(ctx context.Context, opts drainOptions, x drain.Execution) 
 			return nil, err
 		}
 	}
-	p := d.Progress("draining", "records")
+	p := d.Progress("draining, records left", "")
 	defer p.Close()
 	x.Progress = func(at drain.Progress) { p.Update(at.Records, -1, drainNote(at, x.Clock.Now())) }
 	return plan.Execute(ctx, x)
@@ -201,7 +205,7 @@ func (d *Deps) announceDrain(p *drain.Plan, opts drainOptions) {
 	}
 	if !opts.DryRun {
 		d.Notice(fmt.Sprintf("this takes %s at most, until %s, and a quiet period of %s is part of it",
-			output.Duration(p.Deadline.Sub(p.Started).Round(time.Second)), p.Deadline.UTC().Format(time.RFC3339), output.Duration(p.QuietPeriod)))
+			output.Duration(p.Deadline.Sub(p.Started).Round(time.Second)), d.time(p.Deadline), output.Duration(p.QuietPeriod)))
 	}
 }
 

@@ -64,9 +64,9 @@ for transactional acknowledgement, advertises the request.
 
 A level that is already in force changes nothing, and nothing is sent. There is
 no default level: software that does not know a level cannot start any more.`,
-		Example: `  kshare feature upgrade --enable txn-acks --yes
-  kshare feature upgrade share.version=1 transaction.version=2 --dry-run
-  kshare feature upgrade --feature share.version --version 1 --yes`,
+		Example: `  kshare feature upgrade share.version=1 transaction.version=2 --dry-run
+  kshare feature upgrade --feature share.version --version 1 --yes
+  kshare feature upgrade --enable txn-acks --yes`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			var err error
 			if opts.featureTarget, err = target.target(args); err != nil {
@@ -139,7 +139,7 @@ func (d *Deps) changeFeatures(ctx context.Context, cl *cluster.Client, change *f
 	if opts.Drain {
 		execute.Drain = d.drainBefore(cl, change, opts)
 	}
-	p := d.Progress("waiting for brokers to catch up", "brokers")
+	p := d.Progress("waiting for brokers to catch up", "")
 	defer p.Close()
 	execute.Waiting = func(missing []string) { p.Update(int64(len(missing)), -1, strings.Join(missing, "; ")) }
 	return change.Execute(ctx, cl, execute)
@@ -207,8 +207,7 @@ func featureChangeView(kind string, res *feature.Result) output.View {
 	if res == nil {
 		return output.View{}
 	}
-	t := output.NewTable("FEATURE", "FROM", "TO", "RESULT", "MEANING")
-	wide := output.NewTable("FEATURE", "FROM", "TO", "RESULT", "LEVEL", "MEANING", "REASON")
+	t, wide := changeTables()
 	for _, it := range res.Items {
 		t.Row(output.Key(it.Feature), it.From, it.To, itemCell(it, res), it.Meaning)
 		reason := any(output.NA())
@@ -221,6 +220,11 @@ func featureChangeView(kind string, res *feature.Result) output.View {
 		Kind: kind, Version: 1, ClusterID: res.ClusterID(), Warnings: res.Warnings,
 		Items: res.Items, Data: res, Table: t, Wide: wide,
 	}
+}
+
+func changeTables() (t, wide *output.Table) {
+	return output.NewTable("FEATURE", "FROM", "TO", "RESULT", "MEANING"),
+		output.NewTable("FEATURE", "FROM", "TO", "RESULT", "LEVEL", "MEANING", "REASON")
 }
 
 func itemCell(it feature.Item, res *feature.Result) any {

@@ -43,7 +43,8 @@ and password in a URL are sent as basic authentication. 'kshare sandbox run
 
 A metric that is missing is unknown ("?"), never 0: no released Kafka has
 those of KIP-1289, and an exporter may leave metrics out. An endpoint that
-does not answer in time makes the answer incomplete (exit status 3).
+does not answer in time makes the answer incomplete (exit status 3). Where none
+does, nothing is known, and the exit status says why, such as 7.
 
 One look does not tell what lasts. With --for it looks five times within that
 duration: an alert on what lasts fires when it was so each time, and counters
@@ -54,7 +55,7 @@ not be decided; --alert checks some alone.`,
 		Example: `  kshare inspect metrics --endpoint 127.0.0.1:9404
   kshare inspect metrics --endpoint b1:9404 --endpoint b2:9404 --for 60s --check
   kshare inspect metrics --jolokia http://b1:8778/jolokia/ -o json
-  kshare inspect metrics --endpoint b1:9404 --check --alert KafkaShareLateTransactions`,
+  kshare inspect metrics --endpoint 127.0.0.1:9404 --check --alert KafkaShareLateTransactions`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			var err error
@@ -67,6 +68,9 @@ not be decided; --alert checks some alone.`,
 			rep, err := run(cmd.Context(), d, opts)
 			if err == nil && opts.Check {
 				err = rep.CheckAlerts()
+			}
+			if err == nil {
+				err = rep.Unanswered()
 			}
 			err = d.show(inspectMetricsView(rep), err)
 			if !opts.Check {
@@ -82,7 +86,7 @@ not be decided; --alert checks some alone.`,
 	fs.DurationVar(&opts.For, "for", 0, "look five times within `duration` (default one look)")
 	fs.StringArrayVar(&opts.Alerts, "alert", nil, "judge this alert alone, by `name`; may be repeated")
 	fs.BoolVar(&opts.Check, "check", false, "end with exit status 6 when an alert fires or is not decided")
-	return exits(cmd, exitPartial, exitRefused)
+	return exits(cmd, exitPartial, exitAuth, exitRefused)
 }
 
 func parseMetricsEndpoints(endpoints, jolokia []string) ([]inspect.MetricsEndpoint, error) {
@@ -136,7 +140,7 @@ func runInspectMetrics(ctx context.Context, d *Deps, o inspectMetricsOptions) (*
 // hintAlerts says what to do about alerts that fire, and how to learn of others.
 // Programs find it in the document.
 func (d *Deps) hintAlerts(rep *inspect.MetricsReport) {
-	if rep == nil || d.flags.Output == output.FormatJSON || d.flags.Output == output.FormatYAML {
+	if rep == nil || d.machine() {
 		return
 	}
 	watch := false
@@ -157,11 +161,12 @@ func inspectMetricsView(rep *inspect.MetricsReport) output.View {
 	}
 	wide := metricRowsTable(rep)
 	alerts, alertsWide := alertTables(rep)
+	metrics := metricsTable(rep)
 	return output.View{
 		Kind: "inspect.metrics", Version: 1, Time: rep.Time.Truncate(time.Millisecond),
 		Incomplete: rep.Incomplete(), Warnings: endpointWarnings(rep),
-		Items: rep.Rows, Data: rep, Wide: wide,
-		Sections: []output.Section{{Table: alerts, Wide: alertsWide}, {Table: metricsTable(rep), Wide: wide}},
+		Items: rep.Rows, Data: rep, Table: metrics, Wide: wide, WideApart: true,
+		Sections: []output.Section{{Table: alerts, Wide: alertsWide}, {Table: metrics, Wide: wide}},
 	}
 }
 
@@ -229,7 +234,7 @@ func labelsText(labels map[string]string) string {
 
 // metricsTable has a line for each metric.
 func metricsTable(rep *inspect.MetricsReport) *output.Table {
-	header := []string{"METRIC", "VALUE", "PER-BROKER", "MEANING"}
+	header := []string{"METRIC", "VALUE", "UNIT", "PER-BROKER", "MEANING"}
 	if rep.Looks > 1 {
 		header = slices.Insert(header, 2, "CHANGE")
 	}
@@ -247,7 +252,7 @@ func metricsTable(rep *inspect.MetricsReport) *output.Table {
 		for _, r := range rows {
 			per = append(per, r.Broker+"="+shortNumber(r.Value))
 		}
-		line := []any{output.Key(name), totalCell(rows, func(r inspect.MetricRow) *float64 { return r.Value }), strings.Join(per, ","), first.Meaning}
+		line := []any{output.Key(name), totalCell(rows, func(r inspect.MetricRow) *float64 { return r.Value }), first.Unit, strings.Join(per, ","), first.Meaning}
 		if rep.Looks > 1 {
 			change := any(output.NA())
 			if slices.ContainsFunc(rows, func(r inspect.MetricRow) bool { return r.Change != nil }) {

@@ -24,6 +24,9 @@ func Main(ctx context.Context, args []string, deps Deps) int {
 	d := &deps
 	d.flags = &globalFlags{}
 	t := newTree(d)
+	if isCompletion(args) {
+		t.complete()
+	}
 	t.root.SetArgs(args)
 	defer func() { t.stop() }()
 	return d.report(t.execute(ctx, args))
@@ -55,9 +58,12 @@ implements it: 'kshare sandbox run'.
 It is made for scripts: results go to stdout and all else to stderr, -o json has
 a stable schema, and exit codes are an interface ('kshare help exit-codes').
 With -o json every line on stderr is a JSON object too; the one of an error has
-the kind "error".`,
+the kind "error". --jq filters the JSON, --columns and --no-headers are for
+scripts that read lines.`,
 		Example: `  kshare sandbox run --topic orders
-  kshare version -o json`,
+  kshare version -o json
+  kshare inspect pending --jq '.items[] | select(.verdict == "orphan") | .command' -r
+  kshare inspect pending --columns group,topic,partition,deadline --no-headers`,
 		SilenceErrors:     true,
 		SilenceUsage:      true,
 		DisableAutoGenTag: true,
@@ -87,6 +93,7 @@ the kind "error".`,
 		newVersionCmd(d, runVersion),
 		newExitCodesTopic(), newExecTopic(), newSettingsTopic(),
 	)
+	root.InitDefaultHelpCmd() // it is added now, and not when the tree runs: it is finished like all others
 	t.finish(root)
 	return t
 }
@@ -114,6 +121,9 @@ func (t *tree) finish(cmd *cobra.Command) {
 		if err := checkNotEmpty(cmd.Flags()); err != nil {
 			return err
 		}
+		if err := t.d.checkResult(cmd); err != nil {
+			return err
+		}
 		t.started = true
 		ctx := cmd.Context()
 		if t.d.Notify != nil && cmd.Annotations[instantAnnotation] == "" {
@@ -122,6 +132,7 @@ func (t *tree) finish(cmd *cobra.Command) {
 		ctx, cancel := t.withTimeout(ctx)
 		defer cancel()
 		cmd.SetContext(ctx)
+		t.d.ended = ctx
 		return withCause(ctx, run(cmd, args))
 	}
 }
@@ -177,20 +188,56 @@ func withCause(ctx context.Context, err error) error {
 // execute runs the tree. What cobra itself complains of, before a command is
 // started, is wrong usage.
 func (t *tree) execute(ctx context.Context, args []string) error {
-	err := t.root.ExecuteContext(ctx)
+	cmd, err := t.root.ExecuteContextC(ctx)
 	if err == nil {
 		return stdoutError(t.helpErr)
 	}
 	if t.started {
 		return err
 	}
-	if t.d.flags.Output == output.FormatTable && wantsJSON(args) {
+	if t.d.flags.Output == output.FormatTable && (wantsJSON(args) || t.wantsFilter(args)) {
 		t.d.flags.Output = output.FormatJSON // it stands after the flag that is wrong
 	}
 	if isA[*usageError]()(err) {
 		return err
 	}
-	return hintf(usagef("%s", err), "'kshare --help' lists commands, 'kshare COMMAND --help' lists flags")
+	// Flags that follow an unknown command are those of its parent to cobra, which
+	// complains of them first.
+	if parent, rest, findErr := t.root.Find(args); findErr == nil && parent.HasSubCommands() {
+		if word := firstWord(parent, rest); word != "" {
+			return needSubcommand(parent, []string{word})
+		}
+	}
+	if cmd == t.root {
+		return hintf(usagef("%s", err), "'kshare --help' lists commands, 'kshare COMMAND --help' lists flags")
+	}
+	return hintf(usagef("%s", err), "'%s --help' says how to call it", cmd.CommandPath())
+}
+
+// firstWord returns the first argument that is neither a flag of cmd nor the value
+// of one, "" if there is none or a flag comes first that cmd does not have.
+func firstWord(cmd *cobra.Command, args []string) string {
+	for i := 0; i < len(args); i++ {
+		name, isFlag := strings.CutPrefix(args[i], "-")
+		if !isFlag {
+			return args[i]
+		}
+		name, _, hasValue := strings.Cut(name, "=")
+		f := cmd.Flag(strings.TrimPrefix(name, "-"))
+		if len(name) == 1 {
+			f = cmd.InheritedFlags().ShorthandLookup(name)
+			if f == nil {
+				f = cmd.Flags().ShorthandLookup(name)
+			}
+		}
+		if f == nil {
+			return ""
+		}
+		if f.NoOptDefVal == "" && !hasValue {
+			i++ // its value
+		}
+	}
+	return ""
 }
 
 // wantsJSON looks for -o json among arguments that could not be parsed.
@@ -205,6 +252,25 @@ func wantsJSON(args []string) bool {
 			if i+1 < len(args) && args[i+1] == "json" {
 				return true
 			}
+		}
+	}
+	return false
+}
+
+// wantsFilter looks for a filter of JSON among arguments that could not be parsed.
+func (t *tree) wantsFilter(args []string) bool {
+	names := []string{flagOutputJQ}
+	cmd, _, err := t.root.Find(args)
+	if err == nil && cmd.Flag(flagJQ) == t.root.PersistentFlags().Lookup(flagJQ) {
+		names = append(names, flagJQ)
+	}
+	for _, a := range args {
+		name, _, _ := strings.Cut(strings.TrimPrefix(a, "--"), "=")
+		switch {
+		case a == "--":
+			return false
+		case strings.HasPrefix(a, "--") && slices.Contains(names, name):
+			return true
 		}
 	}
 	return false
@@ -247,7 +313,23 @@ func needSubcommand(cmd *cobra.Command, args []string) error {
 	if s := cmd.SuggestionsFor(args[0]); len(s) > 0 {
 		return hintf(err, "did you mean '%s %s'?", cmd.CommandPath(), s[0])
 	}
+	if below := findBelow(cmd, args[0]); below != nil {
+		return hintf(err, "did you mean '%s'?", below.CommandPath())
+	}
 	return hintf(err, "'%s --help' lists commands", cmd.CommandPath())
+}
+
+// findBelow returns the first command of a name below those of cmd, nil if there is
+// none: "pending" is below inspect.
+func findBelow(cmd *cobra.Command, name string) *cobra.Command {
+	for _, sub := range cmd.Commands() {
+		for _, below := range sub.Commands() {
+			if below.Name() == name {
+				return below
+			}
+		}
+	}
+	return nil
 }
 
 // exitAnnotation is the key under which a command keeps its exit codes: the
