@@ -60,8 +60,8 @@ On a released Kafka, which does not implement the KIP, --guarantee at-least-once
 works: the batch is produced in a transaction and acknowledged after its commit.
 If ctp dies, or a lock expires, between the two, that batch is produced again.
 
-With --metrics-addr the counters of the result can be scraped while it runs, with
-the group's lag and the client metrics of KIP-1289.
+With --metrics-addr the counters of the result can be scraped while it runs,
+with the group's lag and the client metrics of KIP-1289.
 
 To rehearse what is done about records that hang, --hold-before-commit keeps
 each transaction open once its records are staged; 'kshare inspect pending'
