@@ -129,7 +129,7 @@ func TestCompleteWords(t *testing.T) {
 		{"inspect|pending|--columns|topic", "topic/topic-id/topic-state", words},
 		{"inspect|pending|--columns|group,TOPIC-", "group,TOPIC-ID/group,TOPIC-STATE", words},
 		{"completion|--columns|", "", words},
-		{"drain|--time-zone|", "UTC/Local", words},
+		{"drain|--time-zone|", "UTC/Local\tthat of this machine", words},
 		{"drain|--color=a", "auto/always", words},
 		{"-o|j", "json\tone document, see its schema", words},
 		{"drain|--dialect|k", "kip\tthe text that was voted on", words},

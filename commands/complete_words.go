@@ -35,7 +35,7 @@ func flagWords() map[string]words {
 		"--color":            oneOf(colorAuto, colorAlways, colorNever),
 		"--columns":          from((*typing).columns),
 		"--output-jq":        nothing(),
-		"--time-zone":        oneOf("UTC", "Local"),
+		"--time-zone":        among(completions.Choice{Word: "UTC"}, completions.Choice{Word: "Local", About: "that of this machine"}),
 
 		// Of connections.
 		"--dialect":               oneFrom(dialects),
@@ -109,6 +109,7 @@ func flagWords() map[string]words {
 
 		// Numbers, durations, and what nobody else can know.
 		"--abort-every":        nothing(),
+		"--metrics-addr":       nothing(),
 		"--batch-records":      nothing(),
 		"--coordinator-epoch":  nothing(),
 		"--duration":           nothing(),
