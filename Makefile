@@ -8,7 +8,7 @@ SOAK       ?= 100000
 SEED       ?= 1
 
 .DEFAULT_GOAL := help
-.PHONY: help build test race soak script test-kafka golden fuzz bench lint fmt vuln docs check snapshot packages
+.PHONY: help build test race soak script test-kafka golden pictures fuzz bench lint fmt vuln docs check snapshot packages
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -36,6 +36,10 @@ test-kafka: ## Run the tests on a real Apache Kafka alone (needs a JDK and Maven
 
 golden: ## Write the golden files anew; read the diff before you commit it
 	go test ./output ./commands -update
+	go test ./cmd/kshare -run TestTerminal -update
+
+pictures: ## Draw the pictures of the documentation anew, where what they show has changed
+	go test ./cmd/kshare -run TestPictures -update
 
 fuzz: ## Fuzz every target for FUZZTIME each
 	.ci/fuzz $(FUZZTIME)

@@ -71,7 +71,9 @@ acquired it needs CLUSTER_ACTION too.`,
 				return err
 			}
 			res, err := run(cmd.Context(), d, opts)
-			return d.show(ackView(res), err)
+			err = d.show(ackView(res), err)
+			d.tellToken(res)
+			return err
 		},
 	}
 	fs := cmd.Flags()
@@ -451,8 +453,16 @@ func ackView(res *ackResult) output.View {
 	return v
 }
 
+// tellToken says the token of a prepared transaction on stderr where stdout has
+// rows alone, also with --quiet: without it the transaction cannot be ended.
+func (d *Deps) tellToken(res *ackResult) {
+	if res != nil && res.Token != nil && !d.machine() && d.rowsOnly() {
+		d.say("", "token: "+*res.Token)
+	}
+}
+
 func ackRows(res *ackResult) output.View {
-	t := output.NewTable("TOPIC", "PARTITION", "FIRST-OFFSET", "LAST-OFFSET", "ACKNOWLEDGE", "STATUS", "DELIVERY-COUNT", "RESULT", "REASON")
+	t := output.NewTable("TOPIC", "PARTITION", "FIRST-OFFSET", "LAST-OFFSET", "ACKNOWLEDGE-TYPE", "STATUS", "DELIVERY-COUNT", "RESULT", "REASON")
 	for _, i := range res.Items {
 		deliveries := any(output.NA())
 		if i.DeliveryCount != nil {
@@ -461,7 +471,7 @@ func ackRows(res *ackResult) output.View {
 		t.Row(output.Key(i.Topic), i.Partition, i.FirstOffset, i.LastOffset, i.Acknowledge, strings.ReplaceAll(i.Status, "_", " "), deliveries, ackCell(i.Result), i.Reason)
 	}
 	v := output.View{Version: 1, ClusterID: res.ClusterID, Items: res.Items, Data: res, Table: t}
-	if res.Token != nil {
+	if res.Token != nil { // see tellToken
 		v.Text = fmt.Sprintf("token: %s", *res.Token)
 		if t.Len() > 0 {
 			v.Text = "\n" + v.Text

@@ -45,7 +45,7 @@ file or the command that has it, or write it into the file with an editor.`,
   kshare config set-context test --unset sasl_mechanism`,
 		Args: oneArg("name of a context"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			ch, err := contextSettings(c.given(d.flags.Bootstrap), set, unset)
+			ch, err := contextSettings(d.given(c), set, unset)
 			if err != nil {
 				return err
 			}

@@ -116,7 +116,7 @@ func (c connection) given(bootstrap []string) map[config.Key]string {
 // was meant.
 func (d *Deps) settings(c connection) (*config.Resolved, error) {
 	r, err := config.Resolve(config.Input{
-		Flags: c.given(d.flags.Bootstrap), Getenv: d.Getenv, Path: d.configPath(),
+		Flags: d.given(c), Getenv: d.Getenv, Path: d.configPath(),
 		ClientID: cluster.DefaultClientID(buildVersion()),
 	})
 	if err != nil {
@@ -125,8 +125,17 @@ func (d *Deps) settings(c connection) (*config.Resolved, error) {
 	for _, w := range r.Warnings {
 		d.Warn(w)
 	}
-	d.used = c
+	d.used, d.zone = c, r.TimeZone()
 	return r, nil
+}
+
+// given returns the settings that flags have given, the global ones among them.
+func (d *Deps) given(c connection) map[config.Key]string {
+	out := c.given(d.flags.Bootstrap)
+	if d.flags.TimeZone != "" {
+		out[config.TimeZone] = d.flags.TimeZone
+	}
+	return out
 }
 
 // configPath is where the configuration file is; "" if it has no place.
@@ -157,6 +166,11 @@ func connectSandbox(ctx context.Context, servers, dialect string) (*cluster.Clie
 // clusterConfig is the configuration of a client, with the secrets it needs, and
 // as whom it connects.
 func (d *Deps) clusterConfig(ctx context.Context, r *config.Resolved) (cluster.Config, auth.Options, error) {
+	return d.clusterConfigWith(r, func() (auth.Options, error) { return r.Options(ctx, d.askSecret) })
+}
+
+// clusterConfigWith is [Deps.clusterConfig] with another way to the secrets.
+func (d *Deps) clusterConfigWith(r *config.Resolved, options func() (auth.Options, error)) (cluster.Config, auth.Options, error) {
 	servers, err := d.bootstrap(r)
 	if err != nil {
 		return cluster.Config{}, auth.Options{}, err
@@ -171,7 +185,7 @@ func (d *Deps) clusterConfig(ctx context.Context, r *config.Resolved) (cluster.C
 	if r.Properties != nil {
 		cfg.DialTimeout = r.Properties.DialTimeout
 	}
-	opts, err := r.Options(ctx, d.askSecret)
+	opts, err := options()
 	if err != nil {
 		return cfg, opts, err
 	}

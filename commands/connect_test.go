@@ -192,7 +192,8 @@ func TestConnectionFlagsAreSettings(t *testing.T) {
 		Dialect: "a", Context: "a", CommandConfig: "a", TLS: "true", TLSCA: "a", TLSCert: "a", TLSKey: "a", TLSServerName: "a",
 		TLSSkipVerify: "true", SASLMechanism: "a", SASLUser: "a", SASLPasswordFile: "a", SASLPasswordCommand: "a",
 	}
-	given := c.given([]string{"a"})
+	d := &Deps{flags: &globalFlags{Bootstrap: []string{"a"}, resultFlags: resultFlags{TimeZone: "a"}}}
+	given := d.given(c)
 	for _, s := range config.Settings() {
 		if (s.Flag != "") != (given[s.Key] != "") {
 			t.Errorf("setting %s has flag %q, and flags give %q", s.Key, s.Flag, given[s.Key])

@@ -47,7 +47,8 @@ either all of it takes effect or nothing does (KIP-1289).
 
 Key, value, headers and timestamp are copied byte for byte. With --jq each value
 has to be one JSON value, and each result of the expression becomes a record; no
-result acknowledges the record and produces nothing. A null value is copied.
+result acknowledges the record and produces nothing. A null value is copied. The
+filter of what a command shows, which is --jq elsewhere, is --output-jq here.
 
 Each of the --workers is a member of the share group with a transactional ID of
 its own: that of --transactional-id with -0, -1 and so on added. A run takes the
@@ -337,7 +338,7 @@ func ctpPreflightView(checks []ctp.Check) output.View {
 	if checks == nil {
 		return output.View{}
 	}
-	t := output.NewTable("CHECK", "STATE", "FOUND")
+	t := output.NewTable("CHECK", "STATE", "DETAIL")
 	for _, c := range checks {
 		state := output.Good("ok")
 		if !c.OK {
@@ -366,7 +367,7 @@ func runCtp(ctx context.Context, d *Deps, opts ctpOptions) (res *ctp.Result, err
 	opts.Warn = func(err error) { d.Warn(err.Error()) }
 	opts.Holding = func(h ctp.Hold) {
 		d.Notice(fmt.Sprintf("holding transaction %q (producer %d, epoch %d) until %s; %d records are staged in it",
-			h.TransactionalID, h.ProducerID, h.ProducerEpoch, h.Until.UTC().Format(time.RFC3339), h.Records))
+			h.TransactionalID, h.ProducerID, h.ProducerEpoch, d.time(h.Until), h.Records))
 	}
 	if opts.Exec != nil {
 		opts.Exec.Env = withoutSecrets(d.Environ())

@@ -78,7 +78,7 @@ func demoView(steps []demo.Step) output.View {
 	if steps == nil {
 		return output.View{}
 	}
-	t := output.NewTable("STEP", "TIME", "RESULT")
+	t := output.NewTable("STEP", "DURATION", "RESULT")
 	for _, s := range steps {
 		t.Row(output.Key(s.Name), s.Duration, s.Result)
 	}

@@ -8,6 +8,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/kshare/kshare/output"
 	"golang.org/x/term"
 )
 
@@ -46,8 +47,11 @@ type Deps struct {
 	// StartSandbox starts a sandbox in this process.
 	StartSandbox func(context.Context, SandboxConfig) (Sandbox, error)
 
-	flags *globalFlags // set by Main, before a command runs
-	used  connection   // set when a command connects, for commands to suggest
+	flags  *globalFlags    // set by Main, before a command runs
+	filter *output.Filter  // of --output-jq; set before a command runs, nil if there is none
+	zone   *time.Location  // of times for people; nil is UTC
+	ended  context.Context //nolint:containedctx // of the command that runs: it ends a filter that would not
+	used   connection      // set when a command connects, for commands to suggest
 }
 
 // SignalError is the cause of a context that a signal cancelled.

@@ -174,7 +174,7 @@ func (d *Deps) drain(ctx context.Context, opts drainOptions, x drain.Execution) 
 			return nil, err
 		}
 	}
-	p := d.Progress("draining", "records")
+	p := d.Progress("draining, records left", "")
 	defer p.Close()
 	x.Progress = func(at drain.Progress) { p.Update(at.Records, -1, drainNote(at, x.Clock.Now())) }
 	return plan.Execute(ctx, x)
@@ -201,7 +201,7 @@ func (d *Deps) announceDrain(p *drain.Plan, opts drainOptions) {
 	}
 	if !opts.DryRun {
 		d.Notice(fmt.Sprintf("this takes %s at most, until %s, and a quiet period of %s is part of it",
-			output.Duration(p.Deadline.Sub(p.Started).Round(time.Second)), p.Deadline.UTC().Format(time.RFC3339), output.Duration(p.QuietPeriod)))
+			output.Duration(p.Deadline.Sub(p.Started).Round(time.Second)), d.time(p.Deadline), output.Duration(p.QuietPeriod)))
 	}
 }
 

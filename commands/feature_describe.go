@@ -78,7 +78,7 @@ func featureDescribeView(d *Deps, r *feature.Report) output.View {
 	for _, f := range r.Features {
 		t.Row(output.Key(f.Name), levelRange(f), finalizedCell(f), agreementCell(f.State), f.Meaning)
 	}
-	wide := output.NewTable("FEATURE", "BROKER", "MIN", "MAX", "FINALIZED", "EPOCH", "STATE", "MEANING")
+	wide := output.NewTable("FEATURE", "BROKER", "MIN", "MAX", "FINALIZED", "FEATURES-EPOCH", "STATE", "MEANING")
 	for _, f := range r.Features {
 		for _, b := range f.Brokers {
 			wide.Row(output.Key(f.Name), b.NodeID, b.Min, b.Max, b.Finalized, b.Epoch, agreementCell(f.State), f.Meaning)
@@ -87,7 +87,7 @@ func featureDescribeView(d *Deps, r *feature.Report) output.View {
 	return output.View{
 		Kind: "feature.describe", Version: 1, ClusterID: r.ClusterID,
 		Incomplete: r.Incomplete(), Warnings: append(r.Unknowns(), r.Skews()...),
-		Items: r.Features, Data: &doc, Table: t, Wide: wide,
+		Items: r.Features, Data: &doc, Table: t, Wide: wide, WideApart: true,
 		Text: "\n" + txnAcksLine(r.TxnAcks),
 	}
 }

@@ -93,7 +93,7 @@ func featurePlanView(d *Deps, p *feature.Plan) output.View {
 	if p == nil {
 		return output.View{}
 	}
-	t := output.NewTable("STEP", "STATE", "TITLE", "WHY")
+	t := planTable()
 	steps := make([]feature.Step, 0, len(p.Steps))
 	var text strings.Builder
 	for i, s := range p.Steps {
@@ -114,6 +114,8 @@ func featurePlanView(d *Deps, p *feature.Plan) output.View {
 		Items: steps, Data: &featurePlanData{p, rep.TxnAcks}, Table: t, Text: text.String(),
 	}
 }
+
+func planTable() *output.Table { return output.NewTable("STEP", "STATE", "TITLE", "REASON") }
 
 // writeStep writes what is to know of a step that is not done.
 func writeStep(b *strings.Builder, n int, s feature.Step) {

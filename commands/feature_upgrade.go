@@ -139,7 +139,7 @@ func (d *Deps) changeFeatures(ctx context.Context, cl *cluster.Client, change *f
 	if opts.Drain {
 		execute.Drain = d.drainBefore(cl, change, opts)
 	}
-	p := d.Progress("waiting for brokers to catch up", "brokers")
+	p := d.Progress("waiting for brokers to catch up", "")
 	defer p.Close()
 	execute.Waiting = func(missing []string) { p.Update(int64(len(missing)), -1, strings.Join(missing, "; ")) }
 	return change.Execute(ctx, cl, execute)
@@ -207,8 +207,7 @@ func featureChangeView(kind string, res *feature.Result) output.View {
 	if res == nil {
 		return output.View{}
 	}
-	t := output.NewTable("FEATURE", "FROM", "TO", "RESULT", "MEANING")
-	wide := output.NewTable("FEATURE", "FROM", "TO", "RESULT", "LEVEL", "MEANING", "REASON")
+	t, wide := changeTables()
 	for _, it := range res.Items {
 		t.Row(output.Key(it.Feature), it.From, it.To, itemCell(it, res), it.Meaning)
 		reason := any(output.NA())
@@ -221,6 +220,11 @@ func featureChangeView(kind string, res *feature.Result) output.View {
 		Kind: kind, Version: 1, ClusterID: res.ClusterID(), Warnings: res.Warnings,
 		Items: res.Items, Data: res, Table: t, Wide: wide,
 	}
+}
+
+func changeTables() (t, wide *output.Table) {
+	return output.NewTable("FEATURE", "FROM", "TO", "RESULT", "MEANING"),
+		output.NewTable("FEATURE", "FROM", "TO", "RESULT", "LEVEL", "MEANING", "REASON")
 }
 
 func itemCell(it feature.Item, res *feature.Result) any {

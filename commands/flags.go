@@ -23,6 +23,7 @@ type globalFlags struct {
 	Quiet     bool
 	Color     string
 	NoColor   bool
+	resultFlags
 }
 
 func (g *globalFlags) addTo(fs *pflag.FlagSet) {
@@ -34,6 +35,7 @@ func (g *globalFlags) addTo(fs *pflag.FlagSet) {
 	fs.BoolVarP(&g.Quiet, "quiet", "q", false, "show neither progress nor notices")
 	fs.StringVar(&g.Color, "color", colorAuto, "`when` to colour: auto, always or never")
 	fs.BoolVar(&g.NoColor, "no-color", false, "never colour, the same as --color=never")
+	g.resultFlags.addTo(fs)
 }
 
 const (

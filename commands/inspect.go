@@ -6,7 +6,6 @@ import (
 	"strings"
 
 	"github.com/kshare/kshare/inspect"
-	"github.com/kshare/kshare/output"
 	"github.com/spf13/cobra"
 )
 
@@ -45,7 +44,7 @@ func gapWarnings(gaps []inspect.Gap) []string {
 // hintGaps says, once each, what to do about what could not be seen. Programs
 // find it in the document.
 func (d *Deps) hintGaps(gaps []inspect.Gap) {
-	if d.flags.Output == output.FormatJSON || d.flags.Output == output.FormatYAML {
+	if d.machine() {
 		return
 	}
 	var told []string

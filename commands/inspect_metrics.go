@@ -136,7 +136,7 @@ func runInspectMetrics(ctx context.Context, d *Deps, o inspectMetricsOptions) (*
 // hintAlerts says what to do about alerts that fire, and how to learn of others.
 // Programs find it in the document.
 func (d *Deps) hintAlerts(rep *inspect.MetricsReport) {
-	if rep == nil || d.flags.Output == output.FormatJSON || d.flags.Output == output.FormatYAML {
+	if rep == nil || d.machine() {
 		return
 	}
 	watch := false
@@ -157,11 +157,12 @@ func inspectMetricsView(rep *inspect.MetricsReport) output.View {
 	}
 	wide := metricRowsTable(rep)
 	alerts, alertsWide := alertTables(rep)
+	metrics := metricsTable(rep)
 	return output.View{
 		Kind: "inspect.metrics", Version: 1, Time: rep.Time.Truncate(time.Millisecond),
 		Incomplete: rep.Incomplete(), Warnings: endpointWarnings(rep),
-		Items: rep.Rows, Data: rep, Wide: wide,
-		Sections: []output.Section{{Table: alerts, Wide: alertsWide}, {Table: metricsTable(rep), Wide: wide}},
+		Items: rep.Rows, Data: rep, Table: metrics, Wide: wide, WideApart: true,
+		Sections: []output.Section{{Table: alerts, Wide: alertsWide}, {Table: metrics, Wide: wide}},
 	}
 }
 
@@ -229,7 +230,7 @@ func labelsText(labels map[string]string) string {
 
 // metricsTable has a line for each metric.
 func metricsTable(rep *inspect.MetricsReport) *output.Table {
-	header := []string{"METRIC", "VALUE", "PER-BROKER", "MEANING"}
+	header := []string{"METRIC", "VALUE", "UNIT", "PER-BROKER", "MEANING"}
 	if rep.Looks > 1 {
 		header = slices.Insert(header, 2, "CHANGE")
 	}
@@ -247,7 +248,7 @@ func metricsTable(rep *inspect.MetricsReport) *output.Table {
 		for _, r := range rows {
 			per = append(per, r.Broker+"="+shortNumber(r.Value))
 		}
-		line := []any{output.Key(name), totalCell(rows, func(r inspect.MetricRow) *float64 { return r.Value }), strings.Join(per, ","), first.Meaning}
+		line := []any{output.Key(name), totalCell(rows, func(r inspect.MetricRow) *float64 { return r.Value }), first.Unit, strings.Join(per, ","), first.Meaning}
 		if rep.Looks > 1 {
 			change := any(output.NA())
 			if slices.ContainsFunc(rows, func(r inspect.MetricRow) bool { return r.Change != nil }) {

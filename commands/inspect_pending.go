@@ -116,6 +116,8 @@ func (o *inspectPendingOptions) check(changed func(string) bool, d *Deps) error 
 		return usagef("--interval is for --watch and --wait")
 	case o.Interval < minPendingInterval:
 		return usagef("--interval %s: want at least %s", o.Interval, minPendingInterval)
+	case o.Watch && !d.machine() && !d.StdoutTTY && d.rowsOnly() && d.flags.Output != output.FormatCSV:
+		return usagef("--watch writes JSON where stdout is no terminal, and --columns and --no-headers are for tables")
 	case o.Watch && d.flags.Output == output.FormatCSV:
 		return usagef("--watch has no CSV form: want table, wide, json or yaml")
 	}
@@ -177,7 +179,7 @@ func checkPending(rep *inspect.PendingReport) error {
 // awaitNonePending looks until nothing is pending. It returns the last report
 // also with an error.
 func (d *Deps) awaitNonePending(ctx context.Context, opts inspectPendingOptions, looker *pendingLooker) (*inspect.PendingReport, error) {
-	progress := d.Progress("records in TX_PENDING", "records")
+	progress := d.Progress("records in TX_PENDING", "")
 	defer progress.Close()
 	told := make(map[string]bool)
 	var last *inspect.PendingReport
@@ -287,7 +289,7 @@ func (d *Deps) watchPending(ctx context.Context, opts inspectPendingOptions, loo
 			return err
 		}
 		if err := show(last); err != nil {
-			return stdoutError(err)
+			return resultError(err)
 		}
 		if err := pause(ctx, opts.Interval); err != nil {
 			return err
@@ -304,7 +306,9 @@ func (d *Deps) pendingDisplay(opts inspectPendingOptions) (show func(*inspect.Pe
 			d.flags.Output = output.FormatJSON // also for what is said on stderr
 		}
 		return func(rep *inspect.PendingReport) error {
-			return output.Write(d.Out, opts.view(d, rep), output.Options{Format: d.flags.Output, Stream: true})
+			o := d.options(0)
+			o.Stream = true
+			return output.Write(d.Out, opts.view(d, rep), o)
 		}, func() error { return nil }
 	}
 	screen := output.NewScreen(d.Out)
@@ -313,9 +317,9 @@ func (d *Deps) pendingDisplay(opts inspectPendingOptions) (show func(*inspect.Pe
 		width, height := d.size()
 		var b strings.Builder
 		v := opts.view(d, rep)
-		fmt.Fprintf(&b, "%s  %s\n\n", rep.Time.UTC().Format(time.RFC3339), output.Escape(rep.Reason))
+		fmt.Fprintf(&b, "%s  %s\n\n", d.time(rep.Time), output.Escape(rep.Reason))
 		v.Text = strings.Join(candidatesLines(rep), "\n")
-		err := output.Write(&b, v, output.Options{Format: d.flags.Output, Color: d.color(true), Width: width})
+		err := output.Write(&b, v, d.options(width))
 		for _, w := range v.Warnings {
 			fmt.Fprintln(&b, output.NewStyler(d.color(true)).Render(output.StyleWarn, "warning:"), output.Escape(w))
 		}

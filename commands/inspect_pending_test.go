@@ -398,7 +398,7 @@ func TestInspectPendingWaitProgress(t *testing.T) {
 			evs[i] = somePending()
 		}
 		r := runPending(t, always(append(evs, pendingEvidence())...), nil, "--wait")
-		if want := "kshare: records in TX_PENDING (6 owners, a deadline is over): 118 after 10.0s\n"; !strings.Contains(r.errOut.String(), want) {
+		if want := "kshare: records in TX_PENDING (6 owners, a deadline is over): 118 after 10s\n"; !strings.Contains(r.errOut.String(), want) {
 			t.Errorf("stderr is\n%swant %s", r.errOut.String(), want)
 		}
 	})

@@ -147,7 +147,7 @@ func runInspectTxn(ctx context.Context, d *Deps, opts inspectTxnOptions) (*txnRe
 }
 
 func inspectTxnView(r *inspect.TxnReport, opts inspectTxnOptions) output.View {
-	t := output.NewTable("TRANSACTIONAL-ID", "STATE", "PRODUCER-ID", "EPOCH", "COORDINATOR", "AGE", "LEFT", "SHARE-STATE", "PARTITIONS")
+	t := output.NewTable("TRANSACTIONAL-ID", "STATE", "PRODUCER-ID", "PRODUCER-EPOCH", "COORDINATOR", "AGE", "LEFT", "SHARE-STATE", "PARTITIONS")
 	wide := output.NewTable("TRANSACTIONAL-ID", "STATE", "PRODUCER-ID", "PRODUCER-EPOCH", "COORDINATOR", "STARTED", "AGE", "TIMEOUT", "DEADLINE",
 		"TWO-PHASE", "SHARE-ACKNOWLEDGEMENTS", "TOPIC-PARTITIONS")
 	for i := range r.Rows {
@@ -309,7 +309,7 @@ type hangingItem struct {
 
 func inspectHangingView(d *Deps, r *inspect.HangingReport) output.View {
 	items := make([]hangingItem, len(r.Rows))
-	t := output.NewTable("TOPIC", "PARTITION", "PRODUCER-ID", "EPOCH", "START-OFFSET", "AGE", "TRANSACTIONAL-ID", "STATE", "VERDICT")
+	t := output.NewTable("TOPIC", "PARTITION", "PRODUCER-ID", "PRODUCER-EPOCH", "START-OFFSET", "AGE", "TRANSACTIONAL-ID", "STATE", "VERDICT")
 	wide := output.NewTable("TOPIC", "PARTITION", "LEADER", "PRODUCER-ID", "PRODUCER-EPOCH", "COORDINATOR-EPOCH", "START-OFFSET",
 		"LAST-TIMESTAMP", "AGE", "TRANSACTIONAL-ID", "TRANSACTION-STATE", "VERDICT", "REASON", "COMMAND")
 	for i := range r.Rows {

@@ -24,6 +24,9 @@ func Main(ctx context.Context, args []string, deps Deps) int {
 	d := &deps
 	d.flags = &globalFlags{}
 	t := newTree(d)
+	if isCompletion(args) {
+		t.complete()
+	}
 	t.root.SetArgs(args)
 	defer func() { t.stop() }()
 	return d.report(t.execute(ctx, args))
@@ -55,9 +58,12 @@ implements it: 'kshare sandbox run'.
 It is made for scripts: results go to stdout and all else to stderr, -o json has
 a stable schema, and exit codes are an interface ('kshare help exit-codes').
 With -o json every line on stderr is a JSON object too; the one of an error has
-the kind "error".`,
+the kind "error". --jq filters the JSON, --columns and --no-headers are for
+scripts that read lines.`,
 		Example: `  kshare sandbox run --topic orders
-  kshare version -o json`,
+  kshare version -o json
+  kshare inspect pending --jq '.items[] | select(.verdict == "orphan") | .command' -r
+  kshare inspect pending --columns group,topic,partition,deadline --no-headers`,
 		SilenceErrors:     true,
 		SilenceUsage:      true,
 		DisableAutoGenTag: true,
@@ -114,6 +120,9 @@ func (t *tree) finish(cmd *cobra.Command) {
 		if err := checkNotEmpty(cmd.Flags()); err != nil {
 			return err
 		}
+		if err := t.d.checkResult(cmd); err != nil {
+			return err
+		}
 		t.started = true
 		ctx := cmd.Context()
 		if t.d.Notify != nil && cmd.Annotations[instantAnnotation] == "" {
@@ -122,6 +131,7 @@ func (t *tree) finish(cmd *cobra.Command) {
 		ctx, cancel := t.withTimeout(ctx)
 		defer cancel()
 		cmd.SetContext(ctx)
+		t.d.ended = ctx
 		return withCause(ctx, run(cmd, args))
 	}
 }
@@ -184,7 +194,7 @@ func (t *tree) execute(ctx context.Context, args []string) error {
 	if t.started {
 		return err
 	}
-	if t.d.flags.Output == output.FormatTable && wantsJSON(args) {
+	if t.d.flags.Output == output.FormatTable && (wantsJSON(args) || t.wantsFilter(args)) {
 		t.d.flags.Output = output.FormatJSON // it stands after the flag that is wrong
 	}
 	if isA[*usageError]()(err) {
@@ -205,6 +215,25 @@ func wantsJSON(args []string) bool {
 			if i+1 < len(args) && args[i+1] == "json" {
 				return true
 			}
+		}
+	}
+	return false
+}
+
+// wantsFilter looks for a filter of JSON among arguments that could not be parsed.
+func (t *tree) wantsFilter(args []string) bool {
+	names := []string{flagOutputJQ}
+	cmd, _, err := t.root.Find(args)
+	if err == nil && cmd.Flag(flagJQ) == t.root.PersistentFlags().Lookup(flagJQ) {
+		names = append(names, flagJQ)
+	}
+	for _, a := range args {
+		name, _, _ := strings.Cut(strings.TrimPrefix(a, "--"), "=")
+		switch {
+		case a == "--":
+			return false
+		case strings.HasPrefix(a, "--") && slices.Contains(names, name):
+			return true
 		}
 	}
 	return false

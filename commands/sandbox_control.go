@@ -49,6 +49,12 @@ func (c *controlClient) faults(ctx context.Context) ([]sandbox.Fault, error) {
 	return list.Faults, err
 }
 
+func (c *controlClient) state(ctx context.Context) (sandbox.State, error) {
+	var state sandbox.State
+	err := c.do(ctx, http.MethodGet, "/state", nil, &state)
+	return state, err
+}
+
 func (c *controlClient) inject(ctx context.Context, f sandbox.Fault) (sandbox.Fault, error) {
 	body, err := json.Marshal(f)
 	if err != nil {

@@ -92,38 +92,80 @@ func newSandboxFaultInjectCmd(d *Deps, run runFunc[sandboxFaultInjectOptions, []
 			return d.show(sandboxFaultView(faults, err), err)
 		},
 	}
-	for _, k := range sandbox.FaultKinds() {
-		cmd.ValidArgs = append(cmd.ValidArgs, string(k))
-	}
 	flags.addTo(cmd.Flags())
 	opts.addTo(cmd.Flags())
 	return exits(cmd)
 }
 
+// faultGroup are kinds of faults that concern the same thing.
+type faultGroup struct {
+	title string
+	kinds []faultText
+}
+
+type faultText struct {
+	kind      sandbox.FaultKind
+	about     string
+	momentary bool // has happened when inject returns
+}
+
+func faultGroups() []faultGroup {
+	return []faultGroup{
+		{"End markers on their way to __share_group_state", []faultText{
+			{sandbox.FaultDropMarker, "are lost, and count as written: records stay TX_PENDING", false},
+			{sandbox.FaultDelayMarker, "are held back, for --duration or until cleared", false},
+			{sandbox.FaultDuplicateMarker, "come twice, the second time after --duration", false},
+		}},
+		{"Requests and responses", []faultText{
+			{sandbox.FaultLoseResponse, "is not sent (without --api-key: of TxnShareAcknowledge)", false},
+			{sandbox.FaultAnswerError, "--api-key is answered with --error", false},
+		}},
+		{"Coordinators (--coordinator transaction or share)", []faultText{
+			{sandbox.FaultHangCoordinator, "does not answer, for --duration or until cleared", false},
+			{sandbox.FaultFailCoordinator, "answers with --error, or COORDINATOR_NOT_AVAILABLE", false},
+			{sandbox.FaultMoveCoordinator, "goes to another broker", true},
+			{sandbox.FaultStopSweeper, "does not abort transactions that have timed out", false},
+			{sandbox.FaultForgetTransaction, "knows nothing of --transactional-id any more", false},
+		}},
+		{"Leaders and brokers", []faultText{
+			{sandbox.FaultCrashLeader, "of share-partitions lose what they hold in memory", true},
+			{sandbox.FaultMoveLeader, "of --topic and --partition goes to --to-broker", true},
+			{sandbox.FaultRestartBroker, "loses connections, share sessions and memory", true},
+			{sandbox.FaultFreezeBroker, "accepts connections and answers nothing", false},
+			{sandbox.FaultExpireLocks, "acquisition locks run out", true},
+		}},
+	}
+}
+
+// faultAbout says in a few words what a kind of fault does.
+func faultAbout(kind sandbox.FaultKind) string {
+	for _, g := range faultGroups() {
+		for _, f := range g.kinds {
+			if f.kind == kind {
+				return f.about
+			}
+		}
+	}
+	return ""
+}
+
 func faultInjectHelp() string {
-	return `Make something go wrong, in the requests and transactions that the flags select;
+	var b strings.Builder
+	b.WriteString(`Make something go wrong, in the requests and transactions that the flags select;
 what is not given selects all. A fault lasts until it has struck --count times,
 or until it is cleared; those marked * have happened at once.
-
-End markers on their way to __share_group_state:
-  drop-marker         are lost, and count as written: records stay TX_PENDING
-  delay-marker        are held back, for --duration or until cleared
-  duplicate-marker    come twice, the second time after --duration
-Requests and responses:
-  lose-response       is not sent (without --api-key: of TxnShareAcknowledge)
-  answer-error        --api-key is answered with --error
-Coordinators (--coordinator transaction or share):
-  hang-coordinator    does not answer, for --duration or until cleared
-  fail-coordinator    answers with --error, or COORDINATOR_NOT_AVAILABLE
-  move-coordinator *  goes to another broker
-  stop-sweeper        does not abort transactions that have timed out
-  forget-transaction  knows nothing of --transactional-id any more
-Leaders and brokers:
-  crash-leader *      of share-partitions lose what they hold in memory
-  move-leader *       of --topic and --partition goes to --to-broker
-  restart-broker *    loses connections, share sessions and memory
-  freeze-broker       accepts connections and answers nothing
-  expire-locks *      acquisition locks run out`
+`)
+	for _, g := range faultGroups() {
+		fmt.Fprintf(&b, "\n%s:", g.title)
+		for _, f := range g.kinds {
+			name := string(f.kind)
+			if f.momentary {
+				name += " *"
+			}
+			fmt.Fprintf(&b, "\n  %-19s %s", name, f.about)
+		}
+	}
+	return b.String()
 }
 
 // faultKindArg wants one argument, a kind.

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"strings"
 	"time"
 
 	"github.com/kshare/kshare/output"
@@ -20,8 +21,7 @@ func (d *Deps) show(v output.View, err error) error {
 	if v.Time.IsZero() {
 		v.Time = d.Now().Truncate(time.Millisecond) // as exact as Kafka is
 	}
-	machine := d.flags.Output == output.FormatJSON || d.flags.Output == output.FormatYAML
-	if !machine {
+	if !d.machine() {
 		for _, w := range v.Warnings {
 			d.Warn(w)
 		}
@@ -29,21 +29,65 @@ func (d *Deps) show(v output.View, err error) error {
 			d.Notice(v.Empty)
 		}
 	}
-	werr := output.Write(d.Out, v, output.Options{
-		Format: d.flags.Output,
-		Color:  d.color(d.StdoutTTY),
-		Width:  d.width(),
-	})
+	werr := output.Write(d.Out, v, d.options(d.width()))
+	if werr == nil {
+		d.tellRest(v)
+		if left := v.LeftOut(d.options(d.width())); len(left) > 0 {
+			d.Notice(fmt.Sprintf("the terminal is %d columns wide, which is too narrow for %s: -o wide shows all, --columns picks", d.width(), strings.Join(left, ", ")))
+		}
+	}
 	switch {
 	case err != nil:
+		// The reason of the command is the stronger one, but no result is no small
+		// thing either.
+		if isA[*output.FilterError]()(werr) {
+			d.Warn(werr.Error())
+		}
 		return err
 	case werr != nil:
-		return stdoutError(werr)
+		return resultError(werr)
 	case v.Incomplete:
 		return errIncomplete
 	default:
 		return nil
 	}
+}
+
+// options says how to write a result.
+func (d *Deps) options(width int) output.Options {
+	return output.Options{
+		Format: d.flags.Output, Color: d.color(d.StdoutTTY), Width: width, Location: d.zone,
+		Columns: d.flags.Columns, NoHeaders: d.flags.NoHeaders,
+		Filter: d.filter, Context: d.ended, Terminal: d.StdoutTTY,
+	}
+}
+
+// tellRest says on stderr what people would have found beside the rows that they
+// asked for alone.
+func (d *Deps) tellRest(v output.View) {
+	if !d.rowsOnly() || d.flags.Output == output.FormatCSV || v.Table == nil && len(d.flags.Columns) == 0 {
+		return
+	}
+	text := v.Text
+	for _, s := range v.Sections {
+		text += "\n" + s.Text
+	}
+	for line := range strings.SplitSeq(text, "\n") {
+		if line = strings.TrimSpace(line); line != "" {
+			d.Notice(line)
+		}
+	}
+}
+
+// resultError is an error of writing a result.
+func resultError(err error) error {
+	if isA[*output.FilterError]()(err) {
+		return hintf(err, "the result was there, and the expression does not fit it; -o json shows what it has")
+	}
+	if isA[*output.ColumnsError]()(err) {
+		return columnsError(err, nil)
+	}
+	return stdoutError(err)
 }
 
 // stdoutError tells a reader that went away from a write that failed.
@@ -100,7 +144,8 @@ func (d *Deps) Hint(msg string) {
 	}
 }
 
-// Progress returns a display on stderr for an operation that takes a while.
+// Progress returns a display on stderr for an operation that takes a while. unit is
+// that of the rate to show; "" shows none.
 func (d *Deps) Progress(label, unit string) output.Progress {
 	o := output.ProgressOptions{
 		Label:    label,

@@ -100,6 +100,7 @@ func (k *txnKafka) markers(topic string, partition int32) []marker {
 // is in the log afterwards is the same.
 func TestKafkaTxnAbort(t *testing.T) {
 	k := startTxnKafka(t)
+	k.completes() // while it is new
 	hourAgo := time.Now().Add(-time.Hour)
 	for p := range int32(3) {
 		k.AppendOpen(t, "shipped", p, 4000+int64(p), 2, hourAgo)

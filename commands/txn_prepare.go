@@ -55,7 +55,9 @@ Without acknowledgements it works on released Kafka as well.`,
 				return err
 			}
 			res, err := run(cmd.Context(), d, opts)
-			return d.show(txnPrepareView(res), err)
+			err = d.show(txnPrepareView(res), err)
+			d.tellToken(res)
+			return err
 		},
 	}
 	fs := cmd.Flags()

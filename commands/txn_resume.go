@@ -343,7 +343,7 @@ func runTxnEnd(ctx context.Context, d *Deps, opts txnEndOptions) (*txnEndResult,
 	}
 	if before == txn.OutcomeOpen {
 		if e.PastDeadline {
-			d.Warn(fmt.Sprintf("%q is past its deadline of %s: its coordinator may abort it before this arrives", e.TransactionalID, e.Deadline.UTC().Format(time.RFC3339)))
+			d.Warn(fmt.Sprintf("%q is past its deadline of %s: its coordinator may abort it before this arrives", e.TransactionalID, d.time(*e.Deadline)))
 		}
 		if err := d.Confirm(endQuestion(opts, res.ClusterID), opts.Decision); err != nil {
 			return nil, err
@@ -452,7 +452,7 @@ func txnDescribeView(res *txnEndResult) output.View {
 }
 
 func txnEndView(res *txnEndResult) output.View {
-	t := output.NewTable("TRANSACTIONAL-ID", "PRODUCER-ID", "PRODUCER-EPOCH", "STATE", "DEADLINE", "RESULT", "OUTCOME", "WHAT")
+	t := output.NewTable("TRANSACTIONAL-ID", "PRODUCER-ID", "PRODUCER-EPOCH", "STATE", "DEADLINE", "RESULT", "OUTCOME", "DETAIL")
 	for _, e := range res.Items {
 		state, deadline := any(output.Unknown()), any(output.NA())
 		if e.State != nil {

@@ -1,426 +1,249 @@
-# bash completion V2 for kshare                               -*- shell-script -*-
+# bash completion for kshare                              -*- shell-script -*-
+#
+# It needs bash 3.2 or newer, and nothing of the package bash-completion. What is
+# typed is never run: only $NAME and ~/ are replaced, as the shell would do it.
 
-__kshare_debug()
-{
-    if [[ -n ${BASH_COMP_DEBUG_FILE-} ]]; then
-        echo "$*" >> "${BASH_COMP_DEBUG_FILE}"
-    fi
-}
-
-# Macs have bash3 for which the bash-completion package doesn't include
-# _init_completion. This is a minimal version of that function.
-__kshare_init_completion()
-{
-    COMPREPLY=()
-    _get_comp_words_by_ref "$@" cur prev words cword
-}
-
-# This function calls the kshare program to obtain the completion
-# results and the directive.  It fills the 'out' and 'directive' vars.
-__kshare_get_completion_results() {
-    local requestComp lastParam lastChar args
-
-    # Prepare the command to request completions for the program.
-    # Calling ${words[0]} instead of directly kshare allows handling aliases
-    args=("${words[@]:1}")
-    requestComp="${words[0]} __complete ${args[*]}"
-
-    lastParam=${words[$((${#words[@]}-1))]}
-    lastChar=${lastParam:$((${#lastParam}-1)):1}
-    __kshare_debug "lastParam ${lastParam}, lastChar ${lastChar}"
-
-    if [[ -z ${cur} && ${lastChar} != = ]]; then
-        # If the last parameter is complete (there is a space following it)
-        # We add an extra empty parameter so we can indicate this to the go method.
-        __kshare_debug "Adding extra empty parameter"
-        requestComp="${requestComp} ''"
-    fi
-
-    # When completing a flag with an = (e.g., kshare -n=<TAB>)
-    # bash focuses on the part after the =, so we need to remove
-    # the flag part from $cur
-    if [[ ${cur} == -*=* ]]; then
-        cur="${cur#*=}"
-    fi
-
-    __kshare_debug "Calling ${requestComp}"
-    # Use eval to handle any environment variables and such
-    out=$(eval "${requestComp}" 2>/dev/null)
-
-    # Extract the directive integer at the very end of the output following a colon (:)
-    directive=${out##*:}
-    # Remove the directive
-    out=${out%:*}
-    if [[ ${directive} == "${out}" ]]; then
-        # There is not directive specified
-        directive=0
-    fi
-    __kshare_debug "The completion directive is: ${directive}"
-    __kshare_debug "The completions are: ${out}"
-}
-
-__kshare_process_completion_results() {
-    local shellCompDirectiveError=1
-    local shellCompDirectiveNoSpace=2
-    local shellCompDirectiveNoFileComp=4
-    local shellCompDirectiveFilterFileExt=8
-    local shellCompDirectiveFilterDirs=16
-    local shellCompDirectiveKeepOrder=32
-
-    if (((directive & shellCompDirectiveError) != 0)); then
-        # Error code.  No completion.
-        __kshare_debug "Received error from custom completion go code"
-        return
-    else
-        if (((directive & shellCompDirectiveNoSpace) != 0)); then
-            if [[ $(type -t compopt) == builtin ]]; then
-                __kshare_debug "Activating no space"
-                compopt -o nospace
+# __kshare_split splits a line into words. It sets words to those that are over,
+# and to the one at its end: value without its quotes, raw as it is typed, quote
+# to the quote that is open in it.
+__kshare_split() {
+    local line=$1 c name redirected='' in_word='' depth end
+    local variable='^[{]?([A-Za-z_][A-Za-z0-9_]*)[}]?'
+    local -i i=0 n=${#1}
+    words=() value='' raw='' quote=''
+    while ((i < n)); do
+        c=${line:i:1}
+        if [[ -z $quote && $c == [[:space:]] ]]; then
+            if [[ -n $in_word && -z $redirected ]]; then
+                words+=("$value")
+            fi
+            [[ -n $in_word ]] && redirected=''
+            value='' raw='' in_word=''
+            i+=1
+            continue
+        fi
+        in_word=1
+        raw+=$c
+        if [[ $quote != "'" && $c${line:i+1:1} == [\$\<\>]'(' || $c == '`' ]]; then
+            # A command is not run, so what it writes stays unknown.
+            end=')' depth=0
+            [[ $c == '`' ]] && end='`'
+            value+=$c
+            while ((++i < n)); do
+                c=${line:i:1}
+                value+=$c raw+=$c
+                [[ $c == '(' ]] && depth=$((depth + 1))
+                [[ $c == ')' ]] && depth=$((depth - 1))
+                [[ $c == "$end" ]] && ((depth == 0)) && break
+            done
+            i+=1
+            continue
+        fi
+        case $quote$c in
+        "''" | '""') quote='' ;;
+        "'" | '"') quote=$c ;;
+        "'"*) value+=$c ;;
+        '\' | '"\')
+            c=${line:i+1:1}
+            if [[ -n $quote && $c != [\$\`\"\\] ]]; then
+                value+='\'
+            fi
+            value+=$c raw+=$c
+            i+=1
+            ;;
+        '$' | '"$')
+            if [[ ${line:i+1} =~ $variable ]]; then
+                name=${BASH_REMATCH[1]}
+                value+=${!name-}
+                raw+=${BASH_REMATCH[0]}
+                i+=${#BASH_REMATCH[0]}
             else
-                __kshare_debug "No space directive not supported in this version of bash"
+                value+=$c
             fi
-        fi
-        if (((directive & shellCompDirectiveKeepOrder) != 0)); then
-            if [[ $(type -t compopt) == builtin ]]; then
-                # no sort isn't supported for bash less than < 4.4
-                if [[ ${BASH_VERSINFO[0]} -lt 4 || ( ${BASH_VERSINFO[0]} -eq 4 && ${BASH_VERSINFO[1]} -lt 4 ) ]]; then
-                    __kshare_debug "No sort directive not supported in this version of bash"
-                else
-                    __kshare_debug "Activating keep order"
-                    compopt -o nosort
-                fi
+            ;;
+        '>' | '<')
+            # A redirection and its file are no arguments of the program.
+            if [[ -z $redirected && ${raw%"$c"} != *[!0-9\&]* ]]; then
+                value='' raw='' in_word='' redirected=1
+            elif [[ -n $redirected && $raw == "$c" ]]; then
+                raw='' in_word=''
             else
-                __kshare_debug "No sort directive not supported in this version of bash"
+                [[ -z $redirected ]] && words+=("$value")
+                value='' raw='' in_word='' redirected=1
             fi
-        fi
-        if (((directive & shellCompDirectiveNoFileComp) != 0)); then
-            if [[ $(type -t compopt) == builtin ]]; then
-                __kshare_debug "Activating no file completion"
-                compopt +o default
+            ;;
+        *)
+            if [[ $c == '~' && $raw == '~' && ${line:i+1:1} == / ]]; then
+                value+=${HOME-}
             else
-                __kshare_debug "No file completion directive not supported in this version of bash"
+                value+=$c
             fi
-        fi
-    fi
-
-    # Separate activeHelp from normal completions
-    local completions=()
-    local activeHelp=()
-    __kshare_extract_activeHelp
-
-    if (((directive & shellCompDirectiveFilterFileExt) != 0)); then
-        # File extension filtering
-        local fullFilter="" filter filteringCmd
-
-        # Do not use quotes around the $completions variable or else newline
-        # characters will be kept.
-        for filter in ${completions[*]}; do
-            fullFilter+="$filter|"
-        done
-
-        filteringCmd="_filedir $fullFilter"
-        __kshare_debug "File filtering command: $filteringCmd"
-        $filteringCmd
-    elif (((directive & shellCompDirectiveFilterDirs) != 0)); then
-        # File completion for directories only
-
-        local subdir
-        subdir=${completions[0]}
-        if [[ -n $subdir ]]; then
-            __kshare_debug "Listing directories in $subdir"
-            pushd "$subdir" >/dev/null 2>&1 && _filedir -d && popd >/dev/null 2>&1 || return
-        else
-            __kshare_debug "Listing directories in ."
-            _filedir -d
-        fi
-    else
-        __kshare_handle_completion_types
-    fi
-
-    __kshare_handle_special_char "$cur" :
-    __kshare_handle_special_char "$cur" =
-
-    # Print the activeHelp statements before we finish
-    __kshare_handle_activeHelp
+            ;;
+        esac
+        i+=1
+    done
+    [[ -z $redirected ]]
 }
 
-__kshare_handle_activeHelp() {
-    # Print the activeHelp statements
-    if ((${#activeHelp[*]} != 0)); then
-        if [ -z $COMP_TYPE ]; then
-            # Bash v3 does not set the COMP_TYPE variable.
-            printf "\n";
-            printf "%s\n" "${activeHelp[@]}"
-            printf "\n"
-            __kshare_reprint_commandLine
-            return
-        fi
-
-        # Only print ActiveHelp on the second TAB press
-        if [ $COMP_TYPE -eq 63 ]; then
-            printf "\n"
-            printf "%s\n" "${activeHelp[@]}"
-
-            if ((${#COMPREPLY[*]} == 0)); then
-                # When there are no completion choices from the program, file completion
-                # may kick in if the program has not disabled it; in such a case, we want
-                # to know if any files will match what the user typed, so that we know if
-                # there will be completions presented, so that we know how to handle ActiveHelp.
-                # To find out, we actually trigger the file completion ourselves;
-                # the call to _filedir will fill COMPREPLY if files match.
-                if (((directive & shellCompDirectiveNoFileComp) == 0)); then
-                    __kshare_debug "Listing files"
-                    _filedir
-                fi
-            fi
-
-            if ((${#COMPREPLY[*]} != 0)); then
-                # If there are completion choices to be shown, print a delimiter.
-                # Re-printing the command-line will automatically be done
-                # by the shell when it prints the completion choices.
-                printf -- "--"
-            else
-                # When there are no completion choices at all, we need
-                # to re-print the command-line since the shell will
-                # not be doing it itself.
-                __kshare_reprint_commandLine
-            fi
-        elif [ $COMP_TYPE -eq 37 ] || [ $COMP_TYPE -eq 42 ]; then
-            # For completion type: menu-complete/menu-complete-backward and insert-completions
-            # the completions are immediately inserted into the command-line, so we first
-            # print the activeHelp message and reprint the command-line since the shell won't.
-            printf "\n"
-            printf "%s\n" "${activeHelp[@]}"
-
-            __kshare_reprint_commandLine
-        fi
-    fi
-}
-
-__kshare_reprint_commandLine() {
-    # The prompt format is only available from bash 4.4.
-    # We test if it is available before using it.
-    if (x=${PS1@P}) 2> /dev/null; then
-        printf "%s" "${PS1@P}${COMP_LINE[@]}"
-    else
-        # Can't print the prompt.  Just print the
-        # text the user had typed, it is workable enough.
-        printf "%s" "${COMP_LINE[@]}"
-    fi
-}
-
-# Separate activeHelp lines from real completions.
-# Fills the $activeHelp and $completions arrays.
-__kshare_extract_activeHelp() {
-    local activeHelpMarker="_activeHelp_ "
-    local endIndex=${#activeHelpMarker}
-
-    while IFS='' read -r comp; do
-        [[ -z $comp ]] && continue
-
-        if [[ ${comp:0:endIndex} == $activeHelpMarker ]]; then
-            comp=${comp:endIndex}
-            __kshare_debug "ActiveHelp found: $comp"
-            if [[ -n $comp ]]; then
-                activeHelp+=("$comp")
-            fi
-        else
-            # Not an activeHelp line but a normal completion
-            completions+=("$comp")
-        fi
-    done <<<"${out}"
-}
-
-__kshare_handle_completion_types() {
-    __kshare_debug "__kshare_handle_completion_types: COMP_TYPE is $COMP_TYPE"
-
-    case $COMP_TYPE in
-    37|42)
-        # Type: menu-complete/menu-complete-backward and insert-completions
-        # If the user requested inserting one completion at a time, or all
-        # completions at once on the command-line we must remove the descriptions.
-        # https://github.com/spf13/cobra/issues/1508
-
-        # If there are no completions, we don't need to do anything
-        (( ${#completions[@]} == 0 )) && return 0
-
-        local tab=$'\t'
-
-        # Strip any description and escape the completion to handled special characters
-        IFS=$'\n' read -ra completions -d '' < <(printf "%q\n" "${completions[@]%%$tab*}")
-
-        # Only consider the completions that match
-        IFS=$'\n' read -ra COMPREPLY -d '' < <(IFS=$'\n'; compgen -W "${completions[*]}" -- "${cur}")
-
-        # compgen looses the escaping so we need to escape all completions again since they will
-        # all be inserted on the command-line.
-        IFS=$'\n' read -ra COMPREPLY -d '' < <(printf "%q\n" "${COMPREPLY[@]}")
+# __kshare_quote writes a value as it has to be typed where the quote $2 is open.
+__kshare_quote() {
+    local s=$1
+    case $2 in
+    "'") ;;
+    '"')
+        s=${s//\\/\\\\}
+        s=${s//\"/\\\"}
+        s=${s//\$/\\\$}
+        s=${s//\`/\\\`}
         ;;
-
     *)
-        # Type: complete (normal completion)
-        __kshare_handle_standard_completion_case
+        printf -v s %q "$s"
+        s=${s//\\,/,} # nothing is special about a comma without braces
         ;;
     esac
+    quoted=$s
 }
 
-__kshare_handle_standard_completion_case() {
-    local tab=$'\t'
-
-    # If there are no completions, we don't need to do anything
-    (( ${#completions[@]} == 0 )) && return 0
-
-    # Short circuit to optimize if we don't have descriptions
-    if [[ "${completions[*]}" != *$tab* ]]; then
-        # First, escape the completions to handle special characters
-        IFS=$'\n' read -ra completions -d '' < <(printf "%q\n" "${completions[@]}")
-        # Only consider the completions that match what the user typed
-        IFS=$'\n' read -ra COMPREPLY -d '' < <(IFS=$'\n'; compgen -W "${completions[*]}" -- "${cur}")
-
-        # compgen looses the escaping so, if there is only a single completion, we need to
-        # escape it again because it will be inserted on the command-line.  If there are multiple
-        # completions, we don't want to escape them because they will be printed in a list
-        # and we don't want to show escape characters in that list.
-        if (( ${#COMPREPLY[@]} == 1 )); then
-            COMPREPLY[0]=$(printf "%q" "${COMPREPLY[0]}")
-        fi
-        return 0
-    fi
-
-    local longest=0
-    local compline
-    # Look for the longest completion so that we can format things nicely
-    while IFS='' read -r compline; do
-        [[ -z $compline ]] && continue
-
-        # Before checking if the completion matches what the user typed,
-        # we need to strip any description and escape the completion to handle special
-        # characters because those escape characters are part of what the user typed.
-        # Don't call "printf" in a sub-shell because it will be much slower
-        # since we are in a loop.
-        printf -v comp "%q" "${compline%%$tab*}" &>/dev/null || comp=$(printf "%q" "${compline%%$tab*}")
-
-        # Only consider the completions that match
-        [[ $comp == "$cur"* ]] || continue
-
-        # The completions matches.  Add it to the list of full completions including
-        # its description.  We don't escape the completion because it may get printed
-        # in a list if there are more than one and we don't want show escape characters
-        # in that list.
-        COMPREPLY+=("$compline")
-
-        # Strip any description before checking the length, and again, don't escape
-        # the completion because this length is only used when printing the completions
-        # in a list and we don't want show escape characters in that list.
-        comp=${compline%%$tab*}
-        if ((${#comp}>longest)); then
-            longest=${#comp}
-        fi
-    done < <(printf "%s\n" "${completions[@]}")
-
-    # If there is a single completion left, remove the description text and escape any special characters
-    if ((${#COMPREPLY[*]} == 1)); then
-        __kshare_debug "COMPREPLY[0]: ${COMPREPLY[0]}"
-        COMPREPLY[0]=$(printf "%q" "${COMPREPLY[0]%%$tab*}")
-        __kshare_debug "Removed description from single completion, which is now: ${COMPREPLY[0]}"
-    else
-        # Format the descriptions
-        __kshare_format_comp_descriptions $longest
+__kshare_option() {
+    if [[ $(type -t compopt) == builtin ]]; then
+        compopt "$@" 2>/dev/null
     fi
 }
 
-__kshare_handle_special_char()
-{
-    local comp="$1"
-    local char=$2
-    if [[ "$comp" == *${char}* && "$COMP_WORDBREAKS" == *${char}* ]]; then
-        local word=${comp%"${comp##*${char}}"}
-        local idx=${#COMPREPLY[*]}
-        while ((--idx >= 0)); do
-            COMPREPLY[idx]=${COMPREPLY[idx]#"$word"}
+# __kshare_offer makes COMPREPLY of names and abouts. $1 is what precedes all of
+# them in the word, $2 what of the word the shell does not replace.
+__kshare_offer() {
+    local prefix=$1 kept=$2 common='' name quoted
+    local -i i longest=0 room
+    local -a shown
+    for name in "${names[@]}"; do
+        [[ -z $common ]] && common=$name
+        while [[ $name != "$common"* ]]; do
+            common=${common%?}
         done
-    fi
-}
-
-__kshare_format_comp_descriptions()
-{
-    local tab=$'\t'
-    local comp desc maxdesclength
-    local longest=$1
-
-    local i ci
-    for ci in ${!COMPREPLY[*]}; do
-        comp=${COMPREPLY[ci]}
-        # Properly format the description string which follows a tab character if there is one
-        if [[ "$comp" == *$tab* ]]; then
-            __kshare_debug "Original comp: $comp"
-            desc=${comp#*$tab}
-            comp=${comp%%$tab*}
-
-            # $COLUMNS stores the current shell width.
-            # Remove an extra 4 because we add 2 spaces and 2 parentheses.
-            maxdesclength=$(( COLUMNS - longest - 4 ))
-
-            # Make sure we can fit a description of at least 8 characters
-            # if we are to align the descriptions.
-            if ((maxdesclength > 8)); then
-                # Add the proper number of spaces to align the descriptions
-                for ((i = ${#comp} ; i < longest ; i++)); do
-                    comp+=" "
-                done
-            else
-                # Don't pad the descriptions so we can fit more text after the completion
-                maxdesclength=$(( COLUMNS - ${#comp} - 4 ))
-            fi
-
-            # If there is enough space for any description text,
-            # truncate the descriptions that are too long for the shell width
-            if ((maxdesclength > 0)); then
-                if ((${#desc} > maxdesclength)); then
-                    desc=${desc:0:$(( maxdesclength - 1 ))}
-                    desc+="…"
-                fi
-                comp+="  ($desc)"
-            fi
-            COMPREPLY[ci]=$comp
-            __kshare_debug "Final comp: $comp"
-        fi
     done
-}
-
-__start_kshare()
-{
-    local cur prev words cword split
-
-    COMPREPLY=()
-
-    # Call _init_completion from the bash-completion package
-    # to prepare the arguments properly
-    if declare -F _init_completion >/dev/null 2>&1; then
-        _init_completion -n =: || return
-    else
-        __kshare_init_completion -n =: || return
+    if ((${#names[@]} > 1)) && [[ -z $quote && ${#prefix}+${#common} -gt ${#value} ]]; then
+        # They go on together.
+        names=("$common")
+        nospace=1
     fi
-
-    __kshare_debug
-    __kshare_debug "========= starting completion logic =========="
-    __kshare_debug "cur is ${cur}, words[*] is ${words[*]}, #words[@] is ${#words[@]}, cword is $cword"
-
-    # The user could have moved the cursor backwards on the command-line.
-    # We need to trigger completion from the $cword location, so we need
-    # to truncate the command-line ($words) up to the $cword location.
-    words=("${words[@]:0:$cword+1}")
-    __kshare_debug "Truncated words[*]: ${words[*]},"
-
-    local out directive
-    __kshare_get_completion_results
-    __kshare_process_completion_results
+    for ((i = 0; i < ${#names[@]}; i++)); do
+        name=$prefix${names[i]}
+        [[ $name == "$kept"* ]] || continue
+        [[ $quote == "'" && $name == *"'"* ]] && continue # cannot be typed there
+        __kshare_quote "${name#"$kept"}" "$quote"
+        shown[i]=$quoted
+        ((${#quoted} > longest)) && longest=${#quoted}
+    done
+    if ((${#shown[@]} > 1)) && [[ ${COMP_TYPE-} != 37 && ${COMP_TYPE-} != 42 ]]; then
+        room=$((${COLUMNS:-80} - longest - 4))
+        for i in "${!shown[@]}"; do
+            name=${abouts[i]}
+            [[ -n $name ]] && ((room > 8)) || continue
+            ((${#name} > room)) && name=${name:0:room-3}...
+            printf -v name '%-*s  (%s)' "$longest" "${shown[i]}" "$name"
+            shown[i]=$name
+        done
+    elif ((${#shown[@]} == 1)) && [[ $(type -t compopt) != builtin && -z $nospace$quote ]]; then
+        shown=("${shown[@]/%/ }") # bash 3 does not do it here
+    fi
+    ((${#shown[@]})) && COMPREPLY=("${shown[@]}")
+    [[ -n $nospace ]] && __kshare_option -o nospace
+    __kshare_option -o nosort
 }
 
-if [[ $(type -t compopt) = "builtin" ]]; then
-    complete -o default -F __start_kshare kshare
-else
-    complete -o default -o nospace -F __start_kshare kshare
-fi
+# __kshare_files offers files that match the pattern $3, and directories; all
+# files if none matches, and none if it is /. $1 and $2 are those of __kshare_offer.
+__kshare_files() {
+    local prefix=$1 kept=$2 pattern=$3 name matched=''
+    local -a dirs all
+    while IFS='' read -r name; do
+        if [[ -d $name ]]; then
+            dirs+=("$name/")
+        elif [[ -n $name ]]; then
+            all+=("$name")
+            if [[ -n $pattern && $pattern != / && $name =~ $pattern ]]; then
+                names+=("$name")
+                matched=1
+            fi
+        fi
+    done < <(compgen -f -- "${value#"$prefix"}")
+    if [[ -z $matched && $pattern != / ]] && ((${#all[@]})); then
+        names=("${all[@]}")
+    fi
+    if ((${#names[@]} == 0 && ${#dirs[@]} == 1)); then
+        nospace=1
+    fi
+    ((${#dirs[@]})) && names+=("${dirs[@]}")
+    ((${#names[@]})) || return
+    if [[ $(type -t compopt) == builtin ]]; then
+        # The shell quotes names of files itself, and shows their last parts.
+        __kshare_option -o filenames
+        [[ -n $nospace ]] && __kshare_option -o nospace
+        for name in "${names[@]}"; do
+            name=$prefix${name%/}
+            [[ $name == "$kept"* ]] && COMPREPLY+=("${name#"$kept"}")
+        done
+        return
+    fi
+    __kshare_offer "$prefix" "$kept"
+}
 
-# ex: ts=4 sw=4 et filetype=sh
+__start_kshare() {
+    local value raw quote program out line directive kept='' prefix='' nospace=''
+    local -a words names abouts
+    COMPREPLY=()
+    if ! __kshare_split "${COMP_LINE:0:COMP_POINT}"; then
+        __kshare_option -o default # the file of a redirection
+        return
+    fi
+    program=${words[0]-}
+    if [[ $(type -t "$program") != file ]]; then
+        program=kshare # that was an alias
+    fi
+    out=$("$program" __complete "${words[@]:1}" "$value" 2>/dev/null </dev/null) || return
+    directive=${out##*:}
+    [[ -z $directive || $directive == *[!0-9]* ]] && return
+    while IFS='' read -r line; do
+        if [[ -n $line ]]; then
+            names+=("${line%%$'\t'*}")
+            [[ $line == *$'\t'* ]] || line+=$'\t'
+            abouts+=("${line#*$'\t'}")
+        fi
+    done <<<"${out%:*}"
+
+    # A flag and its value are one word, of which the program tells the value.
+    [[ $value == -*=* ]] && prefix=${value%%=*}=
+    # The shell replaces what follows a quote that is open, or the last of
+    # COMP_WORDBREAKS, and has that as $2.
+    if [[ $raw == *"$2" ]]; then
+        local typed=$value open=$quote
+        __kshare_split "${raw%"$2"}"
+        kept=$value value=$typed quote=$open
+    fi
+    if ((directive & 1)); then # an error
+        return
+    elif ((directive & 8)); then # files with extensions
+        line=${names[*]-}
+        names=()
+        __kshare_files "$prefix" "$kept" "\\.(${line// /|})\$"
+    elif ((directive & 16)); then # directories
+        names=()
+        __kshare_files "$prefix" "$kept" /
+    elif ((${#names[@]})); then
+        ((directive & 2)) && nospace=1
+        __kshare_offer "$prefix" "$kept"
+    elif (((directive & 4) == 0)); then # any file
+        if [[ $(type -t compopt) == builtin ]]; then
+            __kshare_option -o default
+        else
+            __kshare_files "$prefix" "$kept" ''
+        fi
+    fi
+}
+
+if [[ $(type -t compopt) == builtin ]]; then
+    complete -F __start_kshare kshare
+else
+    complete -o nospace -F __start_kshare kshare
+fi

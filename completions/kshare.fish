@@ -1,235 +1,57 @@
-# fish completion for kshare                               -*- shell-script -*-
+# fish completion for kshare                              -*- shell-script -*-
+#
+# What is typed is never run: of what the shell replaces, only a word that is
+# $NAME as a whole, and ~/ at its beginning, are replaced here.
 
-function __kshare_debug
-    set -l file "$BASH_COMP_DEBUG_FILE"
-    if test -n "$file"
-        echo "$argv" >> $file
-    end
-end
-
-function __kshare_perform_completion
-    __kshare_debug "Starting __kshare_perform_completion"
-
-    # Extract all args except the last one
-    set -l args (commandline -opc)
-    # Extract the last arg and escape it in case it is a space
-    set -l lastArg (string escape -- (commandline -ct))
-
-    __kshare_debug "args: $args"
-    __kshare_debug "last arg: $lastArg"
-
-    # Disable ActiveHelp which is not supported for fish shell
-    set -l requestComp "KSHARE_ACTIVE_HELP=0 $args[1] __complete $args[2..-1] $lastArg"
-
-    __kshare_debug "Calling $requestComp"
-    set -l results (eval $requestComp 2> /dev/null)
-
-    # Some programs may output extra empty lines after the directive.
-    # Let's ignore them or else it will break completion.
-    # Ref: https://github.com/spf13/cobra/issues/1279
-    for line in $results[-1..1]
-        if test (string trim -- $line) = ""
-            # Found an empty line, remove it
-            set results $results[1..-2]
-        else
-            # Found non-empty line, we have our proper output
-            break
+function __kshare_complete
+    set -l words
+    for word in (commandline -opc)
+        if string match -qr '^\$[A-Za-z_][A-Za-z0-9_]*$' -- $word
+            set -l name (string sub -s 2 -- $word)
+            set word "$$name"
         end
+        set -a words (string replace -r '^~/' "$HOME/" -- $word)
     end
-
-    set -l comps $results[1..-2]
-    set -l directiveLine $results[-1]
-
-    # For Fish, when completing a flag with an = (e.g., <program> -n=<TAB>)
-    # completions must be prefixed with the flag
-    set -l flagPrefix (string match -r -- '-.*=' "$lastArg")
-
-    __kshare_debug "Comps: $comps"
-    __kshare_debug "DirectiveLine: $directiveLine"
-    __kshare_debug "flagPrefix: $flagPrefix"
-
-    for comp in $comps
-        printf "%s%s\n" "$flagPrefix" "$comp"
+    set -l program $words[1]
+    command -sq -- $program; or set program kshare # that was an alias
+    # The word at the cursor, without its quotes, of which one may be open.
+    set -l current (commandline -ct)
+    for closing in '' "'" '"'
+        set -l unquoted (string unescape -- "$current$closing" 2>/dev/null)
+        and set current $unquoted
+        and break
     end
+    set -l word (string replace -r '^~/' "$HOME/" -- "$current")
 
-    printf "%s\n" "$directiveLine"
+    set -l lines (command $program __complete $words[2..-1] "$word" 2>/dev/null </dev/null)
+    set -l directive (string match -r '^:([0-9]+)$' -- $lines[-1])[2]
+    test -n "$directive"; or return
+    set -e lines[-1]
+
+    # A flag and its value are one word, of which the program tells the value.
+    set -l flag (string match -r -- '^-[^=]*=' "$current")
+    if test (math "floor($directive / 8) % 2") -eq 1 # files with extensions, else any
+        set -l files (__kshare_files "$flag" "$current")
+        set -l pattern '(/|\\.('(string join '|' -- $lines)'))$'
+        string match -qr -- $pattern $files; and set files (string match -r -- ".*$pattern" $files)
+        string join \n -- $files
+    else if test (math "floor($directive / 16) % 2") -eq 1 # directories
+        __kshare_files "$flag" "$current" | string match -r '.*/$'
+    else if test (count $lines) -gt 0
+        string join \n -- "$flag"$lines
+    else if test (math "floor($directive / 4) % 2") -eq 0
+        __kshare_files "$flag" "$current"
+    end
 end
 
-# this function limits calls to __kshare_perform_completion, by caching the result behind $__kshare_perform_completion_once_result
-function __kshare_perform_completion_once
-    __kshare_debug "Starting __kshare_perform_completion_once"
-
-    if test -n "$__kshare_perform_completion_once_result"
-        __kshare_debug "Seems like a valid result already exists, skipping __kshare_perform_completion"
-        return 0
+# __kshare_files lists the files that a word goes on to be, behind a flag.
+function __kshare_files
+    # A command that has no completions completes files.
+    set -l word (string sub -s (math (string length -- "$argv[1]") + 1) -- "$argv[2]")
+    for file in (complete -C "'' "(string escape -- "$word") | string replace -r '\t.*' '')
+        echo $argv[1]$file
     end
-
-    set --global __kshare_perform_completion_once_result (__kshare_perform_completion)
-    if test -z "$__kshare_perform_completion_once_result"
-        __kshare_debug "No completions, probably due to a failure"
-        return 1
-    end
-
-    __kshare_debug "Performed completions and set __kshare_perform_completion_once_result"
-    return 0
 end
 
-# this function is used to clear the $__kshare_perform_completion_once_result variable after completions are run
-function __kshare_clear_perform_completion_once_result
-    __kshare_debug ""
-    __kshare_debug "========= clearing previously set __kshare_perform_completion_once_result variable =========="
-    set --erase __kshare_perform_completion_once_result
-    __kshare_debug "Successfully erased the variable __kshare_perform_completion_once_result"
-end
-
-function __kshare_requires_order_preservation
-    __kshare_debug ""
-    __kshare_debug "========= checking if order preservation is required =========="
-
-    __kshare_perform_completion_once
-    if test -z "$__kshare_perform_completion_once_result"
-        __kshare_debug "Error determining if order preservation is required"
-        return 1
-    end
-
-    set -l directive (string sub --start 2 $__kshare_perform_completion_once_result[-1])
-    __kshare_debug "Directive is: $directive"
-
-    set -l shellCompDirectiveKeepOrder 32
-    set -l keeporder (math (math --scale 0 $directive / $shellCompDirectiveKeepOrder) % 2)
-    __kshare_debug "Keeporder is: $keeporder"
-
-    if test $keeporder -ne 0
-        __kshare_debug "This does require order preservation"
-        return 0
-    end
-
-    __kshare_debug "This doesn't require order preservation"
-    return 1
-end
-
-
-# This function does two things:
-# - Obtain the completions and store them in the global __kshare_comp_results
-# - Return false if file completion should be performed
-function __kshare_prepare_completions
-    __kshare_debug ""
-    __kshare_debug "========= starting completion logic =========="
-
-    # Start fresh
-    set --erase __kshare_comp_results
-
-    __kshare_perform_completion_once
-    __kshare_debug "Completion results: $__kshare_perform_completion_once_result"
-
-    if test -z "$__kshare_perform_completion_once_result"
-        __kshare_debug "No completion, probably due to a failure"
-        # Might as well do file completion, in case it helps
-        return 1
-    end
-
-    set -l directive (string sub --start 2 $__kshare_perform_completion_once_result[-1])
-    set --global __kshare_comp_results $__kshare_perform_completion_once_result[1..-2]
-
-    __kshare_debug "Completions are: $__kshare_comp_results"
-    __kshare_debug "Directive is: $directive"
-
-    set -l shellCompDirectiveError 1
-    set -l shellCompDirectiveNoSpace 2
-    set -l shellCompDirectiveNoFileComp 4
-    set -l shellCompDirectiveFilterFileExt 8
-    set -l shellCompDirectiveFilterDirs 16
-
-    if test -z "$directive"
-        set directive 0
-    end
-
-    set -l compErr (math (math --scale 0 $directive / $shellCompDirectiveError) % 2)
-    if test $compErr -eq 1
-        __kshare_debug "Received error directive: aborting."
-        # Might as well do file completion, in case it helps
-        return 1
-    end
-
-    set -l filefilter (math (math --scale 0 $directive / $shellCompDirectiveFilterFileExt) % 2)
-    set -l dirfilter (math (math --scale 0 $directive / $shellCompDirectiveFilterDirs) % 2)
-    if test $filefilter -eq 1; or test $dirfilter -eq 1
-        __kshare_debug "File extension filtering or directory filtering not supported"
-        # Do full file completion instead
-        return 1
-    end
-
-    set -l nospace (math (math --scale 0 $directive / $shellCompDirectiveNoSpace) % 2)
-    set -l nofiles (math (math --scale 0 $directive / $shellCompDirectiveNoFileComp) % 2)
-
-    __kshare_debug "nospace: $nospace, nofiles: $nofiles"
-
-    # If we want to prevent a space, or if file completion is NOT disabled,
-    # we need to count the number of valid completions.
-    # To do so, we will filter on prefix as the completions we have received
-    # may not already be filtered so as to allow fish to match on different
-    # criteria than the prefix.
-    if test $nospace -ne 0; or test $nofiles -eq 0
-        set -l prefix (commandline -t | string escape --style=regex)
-        __kshare_debug "prefix: $prefix"
-
-        set -l completions (string match -r -- "^$prefix.*" $__kshare_comp_results)
-        set --global __kshare_comp_results $completions
-        __kshare_debug "Filtered completions are: $__kshare_comp_results"
-
-        # Important not to quote the variable for count to work
-        set -l numComps (count $__kshare_comp_results)
-        __kshare_debug "numComps: $numComps"
-
-        if test $numComps -eq 1; and test $nospace -ne 0
-            # We must first split on \t to get rid of the descriptions to be
-            # able to check what the actual completion will be.
-            # We don't need descriptions anyway since there is only a single
-            # real completion which the shell will expand immediately.
-            set -l split (string split --max 1 \t $__kshare_comp_results[1])
-
-            # Fish won't add a space if the completion ends with any
-            # of the following characters: @=/:.,
-            set -l lastChar (string sub -s -1 -- $split)
-            if not string match -r -q "[@=/:.,]" -- "$lastChar"
-                # In other cases, to support the "nospace" directive we trick the shell
-                # by outputting an extra, longer completion.
-                __kshare_debug "Adding second completion to perform nospace directive"
-                set --global __kshare_comp_results $split[1] $split[1].
-                __kshare_debug "Completions are now: $__kshare_comp_results"
-            end
-        end
-
-        if test $numComps -eq 0; and test $nofiles -eq 0
-            # To be consistent with bash and zsh, we only trigger file
-            # completion when there are no other completions
-            __kshare_debug "Requesting file completion"
-            return 1
-        end
-    end
-
-    return 0
-end
-
-# Since Fish completions are only loaded once the user triggers them, we trigger them ourselves
-# so we can properly delete any completions provided by another script.
-# Only do this if the program can be found, or else fish may print some errors; besides,
-# the existing completions will only be loaded if the program can be found.
-if type -q "kshare"
-    # The space after the program name is essential to trigger completion for the program
-    # and not completion of the program name itself.
-    # Also, we use '> /dev/null 2>&1' since '&>' is not supported in older versions of fish.
-    complete --do-complete "kshare " > /dev/null 2>&1
-end
-
-# Remove any pre-existing completions for the program since we will be handling all of them.
 complete -c kshare -e
-
-# this will get called after the two calls below and clear the $__kshare_perform_completion_once_result global
-complete -c kshare -n '__kshare_clear_perform_completion_once_result'
-# The call to __kshare_prepare_completions will setup __kshare_comp_results
-# which provides the program's completion choices.
-# If this doesn't require order preservation, we don't use the -k flag
-complete -c kshare -n 'not __kshare_requires_order_preservation && __kshare_prepare_completions' -f -a '$__kshare_comp_results'
-# otherwise we use the -k flag
-complete -k -c kshare -n '__kshare_requires_order_preservation && __kshare_prepare_completions' -f -a '$__kshare_comp_results'
+complete -c kshare -f -k -a '(__kshare_complete)'

@@ -2,211 +2,76 @@
 compdef _kshare kshare
 
 # zsh completion for kshare                               -*- shell-script -*-
+#
+# What is typed is never run: of what the shell replaces, only a word that is
+# $NAME as a whole, and ~/ at its beginning, are replaced here.
 
-__kshare_debug()
-{
-    local file="$BASH_COMP_DEBUG_FILE"
-    if [[ -n ${file} ]]; then
-        echo "$*" >> "${file}"
+_kshare() {
+    local program word name out directive line longest=0
+    local -a line_words names abouts shown options
+
+    for word in "${(@)words[1,CURRENT-1]}"; do
+        word=${(Q)word}
+        name=${${word#\$}#\{}
+        name=${name%\}}
+        if [[ $word == \$* && -n $name && $name != *[^A-Za-z0-9_]* && $name != [0-9]* ]]; then
+            word=${(P)name}
+        elif [[ $word == '~/'* ]]; then
+            word=$HOME${word#\~}
+        fi
+        line_words+=("$word")
+    done
+    program=$line_words[1]
+    if [[ -z $program ]] || ! whence -p -- "$program" >/dev/null; then
+        program=kshare # that was an alias
     fi
-}
+    word=${(Q)PREFIX}
+    [[ $word == '~/'* ]] && word=$HOME${word#\~}
+    out=$("$program" __complete "${(@)line_words[2,-1]}" "$word" 2>/dev/null </dev/null) || return 1
+    directive=${out##*:}
+    [[ $directive == <-> ]] || return 1
+    for line in "${(@f)${out%:*}}"; do
+        [[ -n $line ]] || continue
+        name=${line%%$'\t'*}
+        names+=("$name")
+        if [[ $line == *$'\t'* ]]; then
+            abouts+=("${line#*$'\t'}")
+        else
+            abouts+=('')
+        fi
+        ((${#name} > longest)) && longest=${#name}
+    done
 
-_kshare()
-{
-    local shellCompDirectiveError=1
-    local shellCompDirectiveNoSpace=2
-    local shellCompDirectiveNoFileComp=4
-    local shellCompDirectiveFilterFileExt=8
-    local shellCompDirectiveFilterDirs=16
-    local shellCompDirectiveKeepOrder=32
-
-    local lastParam lastChar flagPrefix requestComp out directive comp lastComp noSpace keepOrder
-    local -a completions
-
-    __kshare_debug "\n========= starting completion logic =========="
-    __kshare_debug "CURRENT: ${CURRENT}, words[*]: ${words[*]}"
-
-    # The user could have moved the cursor backwards on the command-line.
-    # We need to trigger completion from the $CURRENT location, so we need
-    # to truncate the command-line ($words) up to the $CURRENT location.
-    # (We cannot use $CURSOR as its value does not work when a command is an alias.)
-    words=("${=words[1,CURRENT]}")
-    __kshare_debug "Truncated words[*]: ${words[*]},"
-
-    lastParam=${words[-1]}
-    lastChar=${lastParam[-1]}
-    __kshare_debug "lastParam: ${lastParam}, lastChar: ${lastChar}"
-
-    # For zsh, when completing a flag with an = (e.g., kshare -n=<TAB>)
-    # completions must be prefixed with the flag
-    setopt local_options BASH_REMATCH
-    if [[ "${lastParam}" =~ '-.*=' ]]; then
-        # We are dealing with a flag with an =
-        flagPrefix="-P ${BASH_REMATCH}"
-    fi
-
-    # Prepare the command to obtain completions
-    requestComp="${words[1]} __complete ${words[2,-1]}"
-    if [ "${lastChar}" = "" ]; then
-        # If the last parameter is complete (there is a space following it)
-        # We add an extra empty parameter so we can indicate this to the go completion code.
-        __kshare_debug "Adding extra empty parameter"
-        requestComp="${requestComp} \"\""
-    fi
-
-    __kshare_debug "About to call: eval ${requestComp}"
-
-    # Use eval to handle any environment variables and such
-    out=$(eval ${requestComp} 2>/dev/null)
-    __kshare_debug "completion output: ${out}"
-
-    # Extract the directive integer following a : from the last line
-    local lastLine
-    while IFS='\n' read -r line; do
-        lastLine=${line}
-    done < <(printf "%s\n" "${out[@]}")
-    __kshare_debug "last line: ${lastLine}"
-
-    if [ "${lastLine[1]}" = : ]; then
-        directive=${lastLine[2,-1]}
-        # Remove the directive including the : and the newline
-        local suffix
-        (( suffix=${#lastLine}+2))
-        out=${out[1,-$suffix]}
-    else
-        # There is no directive specified.  Leave $out as is.
-        __kshare_debug "No directive found.  Setting do default"
-        directive=0
-    fi
-
-    __kshare_debug "directive: ${directive}"
-    __kshare_debug "completions: ${out}"
-    __kshare_debug "flagPrefix: ${flagPrefix}"
-
-    if [ $((directive & shellCompDirectiveError)) -ne 0 ]; then
-        __kshare_debug "Completion received error. Ignoring completions."
+    # A flag and its value are one word, of which the program tells the value.
+    [[ $PREFIX == -*=* ]] && compset -P 1 '*='
+    if ((directive & 1)); then # an error
+        return 1
+    elif ((directive & 8)); then # files with extensions, else any
+        _files -g "*.(${(j:|:)names})" || _files
+        return
+    elif ((directive & 16)); then # directories
+        _files -/
+        return
+    elif ((${#names} == 0)); then
+        ((directive & 4)) && return 1
+        _files
         return
     fi
-
-    local activeHelpMarker="_activeHelp_ "
-    local endIndex=${#activeHelpMarker}
-    local startIndex=$((${#activeHelpMarker}+1))
-    local hasActiveHelp=0
-    while IFS='\n' read -r comp; do
-        # Check if this is an activeHelp statement (i.e., prefixed with $activeHelpMarker)
-        if [ "${comp[1,$endIndex]}" = "$activeHelpMarker" ];then
-            __kshare_debug "ActiveHelp found: $comp"
-            comp="${comp[$startIndex,-1]}"
-            if [ -n "$comp" ]; then
-                compadd -x "${comp}"
-                __kshare_debug "ActiveHelp will need delimiter"
-                hasActiveHelp=1
-            fi
-
-            continue
-        fi
-
-        if [ -n "$comp" ]; then
-            # If requested, completions are returned with a description.
-            # The description is preceded by a TAB character.
-            # For zsh's _describe, we need to use a : instead of a TAB.
-            # We first need to escape any : as part of the completion itself.
-            comp=${comp//:/\\:}
-
-            local tab="$(printf '\t')"
-            comp=${comp//$tab/:}
-
-            __kshare_debug "Adding completion: ${comp}"
-            completions+=${comp}
-            lastComp=$comp
-        fi
-    done < <(printf "%s\n" "${out[@]}")
-
-    # Add a delimiter after the activeHelp statements, but only if:
-    # - there are completions following the activeHelp statements, or
-    # - file completion will be performed (so there will be choices after the activeHelp)
-    if [ $hasActiveHelp -eq 1 ]; then
-        if [ ${#completions} -ne 0 ] || [ $((directive & shellCompDirectiveNoFileComp)) -eq 0 ]; then
-            __kshare_debug "Adding activeHelp delimiter"
-            compadd -x "--"
-            hasActiveHelp=0
-        fi
-    fi
-
-    if [ $((directive & shellCompDirectiveNoSpace)) -ne 0 ]; then
-        __kshare_debug "Activating nospace."
-        noSpace="-S ''"
-    fi
-
-    if [ $((directive & shellCompDirectiveKeepOrder)) -ne 0 ]; then
-        __kshare_debug "Activating keep order."
-        keepOrder="-V"
-    fi
-
-    if [ $((directive & shellCompDirectiveFilterFileExt)) -ne 0 ]; then
-        # File extension filtering
-        local filteringCmd
-        filteringCmd='_files'
-        for filter in ${completions[@]}; do
-            if [ ${filter[1]} != '*' ]; then
-                # zsh requires a glob pattern to do file filtering
-                filter="\*.$filter"
-            fi
-            filteringCmd+=" -g $filter"
-        done
-        filteringCmd+=" ${flagPrefix}"
-
-        __kshare_debug "File filtering command: $filteringCmd"
-        _arguments '*:filename:'"$filteringCmd"
-    elif [ $((directive & shellCompDirectiveFilterDirs)) -ne 0 ]; then
-        # File completion for directories only
-        local subdir
-        subdir="${completions[1]}"
-        if [ -n "$subdir" ]; then
-            __kshare_debug "Listing directories in $subdir"
-            pushd "${subdir}" >/dev/null 2>&1
+    integer i
+    for ((i = 1; i <= ${#names}; i++)); do
+        if [[ -n $abouts[i] ]]; then
+            shown+=("${(r:longest:)names[i]}  -- $abouts[i]")
         else
-            __kshare_debug "Listing directories in ."
+            shown+=("$names[i]")
         fi
-
-        local result
-        _arguments '*:dirname:_files -/'" ${flagPrefix}"
-        result=$?
-        if [ -n "$subdir" ]; then
-            popd >/dev/null 2>&1
-        fi
-        return $result
-    else
-        __kshare_debug "Calling _describe"
-        if eval _describe $keepOrder "completions" completions $flagPrefix $noSpace; then
-            __kshare_debug "_describe found some completions"
-
-            # Return the success of having called _describe
-            return 0
-        else
-            __kshare_debug "_describe did not find completions."
-            __kshare_debug "Checking if we should do file completion."
-            if [ $((directive & shellCompDirectiveNoFileComp)) -ne 0 ]; then
-                __kshare_debug "deactivating file completion"
-
-                # We must return an error code here to let zsh know that there were no
-                # completions found by _describe; this is what will trigger other
-                # matching algorithms to attempt to find completions.
-                # For example zsh can match letters in the middle of words.
-                return 1
-            else
-                # Perform file completion
-                __kshare_debug "Activating file completion"
-
-                # We must return the result of this command, so it must be the
-                # last command, or else we must store its result to return it.
-                _arguments '*:filename:_files'" ${flagPrefix}"
-            fi
-        fi
-    fi
+    done
+    ((directive & 2)) && options=(-S '')
+    [[ -n ${(j::)abouts} ]] && options+=(-l)
+    # In the order in which they come, with what is special to the shell quoted.
+    compadd -V kshare "${(@)options}" -d shown -a -- names
 }
 
-# don't run the completion function when being source-ed or eval-ed
-if [ "$funcstack[1]" = "_kshare" ]; then
-    _kshare
+# From a directory of $fpath this file is the function, and is being run.
+if [[ $funcstack[1] == _kshare ]]; then
+    _kshare "$@"
 fi

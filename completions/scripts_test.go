@@ -1,6 +1,7 @@
 package completions
 
 import (
+	"regexp"
 	"strings"
 	"testing"
 
@@ -13,6 +14,46 @@ func TestWrite(t *testing.T) {
 		err := Write(&b, &cobra.Command{Use: "tool"}, shell)
 		if known := shell != "tcsh"; (err == nil) != known || strings.Contains(b.String(), "tool") != known {
 			t.Errorf("Write(%s) = %v, script of %d bytes", shell, err, b.Len())
+		}
+	}
+}
+
+// macOS has bash 3.2, which fails on these.
+func TestBashIsOldBash(t *testing.T) {
+	for what, pattern := range map[string]string{
+		"associative arrays":     `(declare|local|typeset) -[a-zA-Z]*A`,
+		"references":             `(declare|local|typeset) -[a-zA-Z]*n\b`,
+		"global declarations":    `(declare|typeset) -[a-zA-Z]*g`,
+		"mapfile":                `\b(mapfile|readarray|coproc)\b`,
+		"upper and lower case":   `\$\{[a-zA-Z_]+(\[[^]]*\])?(,|\^)`,
+		"transformations":        `\$\{[^}]*@[A-Za-z]\}`,
+		"indexes from the end":   `\[-[0-9]`,
+		"lengths from the end":   `:[^:}]*: *-`,
+		"elements by printf -v":  `printf -v "?[a-z]+\[`,
+		"pipes of both streams":  `\|&|&>>`,
+		"falling through":        `;;?&`,
+		"whether a name is set":  `\[\[ -v `,
+		"fractions of a second":  `read -t *[0-9]*\.`,
+		"numbers of descriptors": `exec \{`,
+		"ranges with a step":     `\{[0-9a-z]+\.\.[0-9a-z]+\.\.`,
+		"escapes of code points": `\\[uU][0-9a-fA-F]{4}`,
+		"the package":            `_(filedir|init_completion|get_comp_words_by_ref)`,
+		"running what is typed":  `\beval\b`,
+	} {
+		re := regexp.MustCompile(pattern)
+		for line := range strings.Lines(bash) {
+			if !strings.HasPrefix(strings.TrimSpace(line), "#") && re.MatchString(line) {
+				t.Errorf("%s: %s", what, line)
+			}
+		}
+	}
+}
+
+// Nor does another script run what is typed. That of PowerShell is cobra's.
+func TestNothingIsEvaluated(t *testing.T) {
+	for name, script := range map[string]string{"zsh": zsh, "fish": fish} {
+		if regexp.MustCompile(`\beval\b|\$\{\([A-Za-z@]*e`).MatchString(script) {
+			t.Errorf("the script of %s evaluates something", name)
 		}
 	}
 }

@@ -49,9 +49,9 @@ func coordinatorOf(r *PendingRow) string {
 	return fmt.Sprintf("its coordinator (broker %d)", *r.Coordinator)
 }
 
-// adviseOrphan says what resolves an orphan. The command is the last resort, and
-// none is given where it is known that the transaction was committed: an abort
-// would deliver records again whose results are committed.
+// adviseOrphan says what resolves an orphan. The command is the last resort. It
+// is no abort where it is known that the transaction was committed, which would
+// deliver records again whose results are committed.
 func adviseOrphan(r *PendingRow) {
 	if r.ProducerID == nil || r.ProducerEpoch == nil {
 		r.Advice = "nothing will resolve it by itself, and without its owner no end marker can be made for it"
@@ -62,7 +62,8 @@ func adviseOrphan(r *PendingRow) {
 		"--producer-id", strconv.FormatInt(*r.ProducerID, 10), "--producer-epoch", strconv.Itoa(int(*r.ProducerEpoch)),
 	}
 	if r.TransactionState != nil && *r.TransactionState == "CompleteCommit" {
-		r.Advice = fmt.Sprintf("its transaction was committed and the end marker has not reached it: look at the leader of %s-%d; an abort would deliver the records again although their results are committed", stateTopic, r.StatePartition)
+		r.Advice = fmt.Sprintf("its transaction was committed and the end marker has not reached it: look at the leader of %s-%d; do not abort it, that would deliver the records again although their results are committed; a commit marker finishes it", stateTopic, r.StatePartition)
+		r.Command = []string{"drain", "--abort-hanging", "--group", *r.GroupID}
 		return
 	}
 	r.Advice = "nothing will resolve it by itself; an abort marker gives the records back to the group"

@@ -564,7 +564,7 @@ func TestAdvice(t *testing.T) {
 		"fenced":                 {state: "PrepareEpochFence", epoch: 6, advice: "its abort is decided"},
 		"gone":                   {state: "", command: []string{"txn", "abort", "--topic", "__share_group_state", "--partition", fmt.Sprint(n0), "--producer-id", "1", "--producer-epoch", "5"}, advice: "an abort marker gives the records back"},
 		"aborted":                {state: "CompleteAbort", epoch: 6, command: []string{"txn", "abort", "--topic", "__share_group_state", "--partition", fmt.Sprint(n0), "--producer-id", "1", "--producer-epoch", "5"}, advice: "an abort marker gives the records back"},
-		"committed":              {state: "CompleteCommit", epoch: 6, advice: "an abort would deliver the records again"},
+		"committed":              {state: "CompleteCommit", epoch: 6, command: []string{"drain", "--abort-hanging", "--group", "g1"}, advice: "do not abort it, that would deliver the records again"},
 		"committed, another one": {state: "CompleteCommit", epoch: 8, command: []string{"txn", "abort", "--topic", "__share_group_state", "--partition", fmt.Sprint(n0), "--producer-id", "1", "--producer-epoch", "5"}, advice: "an abort marker gives the records back"},
 	} {
 		t.Run(name, func(t *testing.T) {

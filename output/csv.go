@@ -9,14 +9,19 @@ import (
 // writeCSV writes the wide columns with a header line, also over no rows, for a
 // reader that finds columns by name. Cells are neither styled nor escaped: the
 // format can hold any byte.
-func writeCSV(b *bytes.Buffer, v View) error {
-	t := v.wide()
+func writeCSV(b *bytes.Buffer, v View, o Options) error {
+	t, err := v.rows(o.Columns, FormatCSV)
+	if err != nil {
+		return err
+	}
 	if t == nil {
 		return errors.New("this result has no columns, take json or yaml")
 	}
 	w := csv.NewWriter(b)
-	if err := w.Write(t.header); err != nil {
-		return err
+	if !o.NoHeaders {
+		if err := w.Write(t.header); err != nil {
+			return err
+		}
 	}
 	for _, row := range t.rows {
 		fields := make([]string, len(row))

@@ -20,7 +20,7 @@ type Progress interface {
 // ProgressOptions says how to show progress.
 type ProgressOptions struct {
 	Label    string           // what is being done, such as "copied"
-	Unit     string           // what is counted, such as "records"; used where a rate is shown
+	Unit     string           // of the rate that is shown, such as "records"; "" shows none
 	Terminal bool             // draw a bar that moves; else print a line now and then
 	Quiet    bool             // show nothing
 	Every    time.Duration    // between lines where there is no terminal; 0 is 10 s
@@ -61,20 +61,28 @@ type barProgress struct {
 
 func (p *barProgress) Update(done, total int64, note string) {
 	if p.bar == nil {
-		p.bar = progressbar.NewOptions64(total,
+		options := []progressbar.Option{
 			progressbar.OptionSetWriter(p.w),
-			progressbar.OptionShowCount(),
-			progressbar.OptionShowIts(),
-			progressbar.OptionSetItsString(p.unit),
 			progressbar.OptionSetWidth(20),
-			progressbar.OptionThrottle(100*time.Millisecond),
+			progressbar.OptionThrottle(100 * time.Millisecond),
 			progressbar.OptionClearOnFinish(),
-		)
+		}
+		if total >= 0 {
+			options = append(options, progressbar.OptionShowCount())
+		}
+		if p.unit != "" {
+			options = append(options, progressbar.OptionShowIts(), progressbar.OptionSetItsString(p.unit))
+		}
+		p.bar = progressbar.NewOptions64(total, options...)
 	}
 	if total != p.bar.GetMax64() && total > 0 {
 		p.bar.ChangeMax64(total)
 	}
-	p.bar.Describe(Escape(describe(p.label, note)))
+	label := p.label
+	if total < 0 { // the count of a spinner has a total, which nobody knows
+		label = fmt.Sprintf("%s: %d", label, done)
+	}
+	p.bar.Describe(Escape(describe(label, note)))
 	// The bar refuses what it cannot draw; there is nobody to tell.
 	_ = p.bar.Set64(done)
 }

@@ -25,7 +25,7 @@ func TestProgressLines(t *testing.T) {
 		p.Update(step.done, step.total, step.note)
 	}
 	p.Close()
-	want := "consumed: 10 after 10.0s\nconsumed (2\\x1b[31m): 30 of 100 after 20.0s\n"
+	want := "consumed: 10 after 10s\nconsumed (2\\x1b[31m): 30 of 100 after 20s\n"
 	if b.String() != want {
 		t.Errorf("got:\n%s\nwant:\n%s", b.String(), want)
 	}
@@ -41,7 +41,7 @@ func TestProgressLinesGoWhereTheyAreTold(t *testing.T) {
 	})
 	now = now.Add(time.Second)
 	p.Update(3, -1, "")
-	if b.Len() > 0 || len(lines) != 1 || lines[0] != "left: 3 after 1.0s" {
+	if b.Len() > 0 || len(lines) != 1 || lines[0] != "left: 3 after 1s" {
 		t.Errorf("lines %q, writer %q", lines, b.String())
 	}
 }

@@ -34,7 +34,7 @@ func (s *Screen) Draw(frame string, height int) error {
 	var b bytes.Buffer
 	if !s.open {
 		s.open = true
-		b.WriteString(ansi.SetAltScreenSaveCursorMode + ansi.HideCursor + ansi.ResetAutoWrapMode)
+		b.WriteString(ansi.SetModeAltScreenSaveCursor + ansi.HideCursor + ansi.ResetModeAutoWrap)
 	}
 	b.WriteString(ansi.CursorHomePosition)
 	for i, l := range lines {
@@ -54,6 +54,6 @@ func (s *Screen) Close() error {
 		return nil
 	}
 	s.open = false
-	_, err := io.WriteString(s.w, ansi.SetAutoWrapMode+ansi.ShowCursor+ansi.ResetAltScreenSaveCursorMode)
+	_, err := io.WriteString(s.w, ansi.SetModeAutoWrap+ansi.ShowCursor+ansi.ResetModeAltScreenSaveCursor)
 	return err
 }

@@ -50,7 +50,8 @@ type Cell struct {
 	shown string
 	raw   string
 	style Style
-	whole bool // half of it would be wrong, not short: a number, a time
+	whole bool      // half of it would be wrong, not short: a number, a time
+	at    time.Time // what is shown, in the time zone of the reader; zero for all that is no time
 }
 
 // NA is the cell of what does not apply here: "-", and nothing in CSV.
@@ -101,8 +102,7 @@ func CellOf(v any) Cell {
 		if v.IsZero() {
 			return NA()
 		}
-		u := v.UTC()
-		return Cell{shown: u.Format(time.RFC3339), raw: u.Format(time.RFC3339Nano), whole: true}
+		return Cell{shown: Time(v, nil), raw: v.UTC().Format(time.RFC3339Nano), whole: true, at: v}
 	case *time.Time: // which has a String method that would come first
 		if v == nil {
 			return Unknown()
@@ -135,9 +135,18 @@ func textCell(s string) Cell {
 	return Cell{shown: Escape(s), raw: s}
 }
 
+// Time returns t as people read it, to the second and in a time zone, whose
+// offset it tells; nil is UTC.
+func Time(t time.Time, zone *time.Location) string {
+	if zone == nil {
+		zone = time.UTC
+	}
+	return t.In(zone).Format(time.RFC3339)
+}
+
 // Duration returns d as people read it: the two largest units from minutes on
-// ("3h12m", "2d4h"), one decimal below ("12.3s"), whole milliseconds under a
-// second.
+// ("3h12m", "2d4h"), one decimal below ("12.3s") unless it is whole seconds
+// ("30s"), whole milliseconds under a second.
 func Duration(d time.Duration) string {
 	sign := ""
 	if d < 0 {
@@ -147,6 +156,8 @@ func Duration(d time.Duration) string {
 	switch {
 	case d < time.Second-time.Millisecond/2:
 		return sign + strconv.FormatInt(d.Round(time.Millisecond).Milliseconds(), 10) + "ms"
+	case d < time.Minute && d%time.Second == 0: // a setting, rather than an age
+		return sign + strconv.FormatInt(int64(d/time.Second), 10) + "s"
 	case d < time.Minute-50*time.Millisecond:
 		return sign + strconv.FormatFloat(d.Seconds(), 'f', 1, 64) + "s"
 	case d < time.Hour-time.Second/2:
@@ -167,11 +178,16 @@ const columnGap = "  "
 // render lays the table out. tablewriter sees plain text only; styles are put
 // on afterwards, when no width depends on them.
 func (t *Table) render(b *bytes.Buffer, o Options) error {
-	grid := t.grid(o.Width)
+	grid, columns := t.grid(o)
 	var plain bytes.Buffer
 	tab := newTablewriter(&plain)
-	tab.Header(grid[0])
-	for _, row := range grid[1:] {
+	first := 0 // line of the table that is grid[0]; the heading is 0
+	if o.NoHeaders {
+		grid, first = grid[1:], 1
+	} else {
+		tab.Header(grid[0])
+	}
+	for _, row := range grid[1-first:] {
 		if err := tab.Append(row); err != nil {
 			return err
 		}
@@ -182,63 +198,125 @@ func (t *Table) render(b *bytes.Buffer, o Options) error {
 	s := NewStyler(o.Color)
 	i := 0
 	for line := range strings.Lines(plain.String()) {
-		t.styleLine(b, s, strings.TrimRight(line, " \n"), i, grid[i])
+		t.styleLine(b, s, strings.TrimRight(line, " \n"), i+first, grid[i], columns)
 		b.WriteByte('\n')
 		i++
 	}
 	return nil
 }
 
-// grid returns the header and the rows as plain text, cut to width.
-func (t *Table) grid(width int) [][]string {
-	grid := make([][]string, 0, len(t.rows)+1)
+// grid returns the header and the rows as plain text, cut to the width, and how
+// many columns of the table are there. A header that is not shown takes no room.
+func (t *Table) grid(o Options) (grid [][]string, columns int) {
+	grid = make([][]string, 0, len(t.rows)+1)
 	grid = append(grid, append([]string(nil), t.header...))
+	if o.NoHeaders {
+		clear(grid[0])
+	}
 	for _, row := range t.rows {
 		cells := make([]string, len(row))
 		for i, c := range row {
 			cells[i] = c.shown
+			if !c.at.IsZero() {
+				cells[i] = Time(c.at, o.Location)
+			}
 		}
 		grid = append(grid, cells)
 	}
-	if width > 0 {
-		truncate(grid, width, t.wholeColumns())
+	if o.Width > 0 && len(t.header) > 0 {
+		return grid, t.fit(grid, o.Width)
 	}
-	return grid
+	return grid, len(t.header)
 }
 
-// wholeColumns returns for each column whether its cells must not be cut.
-func (t *Table) wholeColumns() []bool {
-	whole := make([]bool, len(t.header))
-	for _, row := range t.rows {
-		for i, c := range row {
-			whole[i] = whole[i] || c.whole
+// leftOut returns the names of the columns that do not fit into the width.
+func (t *Table) leftOut(o Options) []string {
+	if t.Len() == 0 {
+		return nil
+	}
+	_, n := t.grid(o)
+	return t.header[n:]
+}
+
+// minColumn is the width below which a column is not cut, minHeading that for the
+// heading over cells that must not be cut: an ellipsis in less says nothing.
+const (
+	minColumn  = 8
+	minHeading = 5
+)
+
+const ellipsis = "\u2026"
+
+// fit cuts cells until rows fit width: the widest columns first, and none below
+// its floor. What does not fit even so, columns from the right, is left out, with
+// an ellipsis in its place: a row is one line. It returns how many columns stay.
+func (t *Table) fit(grid [][]string, width int) int {
+	widths, floors := t.widths(grid)
+	n := fitting(floors, width)
+	if n < len(widths) {
+		width -= len(columnGap) + twwidth.Width(ellipsis)
+	}
+	cut := narrow(widths[:n], floors, width)
+	for r, row := range grid {
+		for i, s := range row[:n] {
+			if cut[i] && twwidth.Width(s) > widths[i] {
+				row[i] = twwidth.Truncate(s, widths[i], ellipsis)
+			}
+		}
+		if n < len(row) {
+			grid[r] = append(row[:n], ellipsis)
 		}
 	}
-	return whole
+	return n
 }
 
-// minColumn is the width below which a column is not cut: an ellipsis in less
-// says nothing.
-const minColumn = 8
-
-// truncate cuts the widest columns, but no whole ones, until a row fits width,
-// as long as they have something to give.
-func truncate(grid [][]string, width int, whole []bool) {
-	widths := make([]int, len(grid[0]))
-	for _, row := range grid {
+// widths returns how wide each column is, and how narrow it may become.
+func (t *Table) widths(grid [][]string) (widths, floors []int) {
+	widths, floors = make([]int, len(t.header)), make([]int, len(t.header))
+	for r, row := range grid {
 		for i, s := range row {
-			widths[i] = max(widths[i], twwidth.Width(s))
+			w := twwidth.Width(s)
+			widths[i] = max(widths[i], w)
+			switch {
+			case r == 0:
+				w = min(w, minHeading)
+			case !t.rows[r-1][i].whole:
+				w = min(w, minColumn)
+			}
+			floors[i] = max(floors[i], w)
 		}
 	}
+	return widths, floors
+}
+
+// fitting returns how many columns, from the left, have room at their narrowest; 1
+// at least. Where some have not, an ellipsis needs room too.
+func fitting(floors []int, width int) int {
+	total, n := 0, 0
+	for i, w := range floors {
+		if i > 0 {
+			total += len(columnGap)
+		}
+		total += w
+		if rest := len(columnGap) + twwidth.Width(ellipsis); total+rest <= width || total <= width && i == len(floors)-1 {
+			n = i + 1
+		}
+	}
+	return max(n, 1)
+}
+
+// narrow makes the widest columns narrower until all of them fit, as long as one
+// has something to give, and returns which it has made so.
+func narrow(widths, floors []int, width int) (cut []bool) {
 	total := len(columnGap) * (len(widths) - 1)
 	for _, w := range widths {
 		total += w
 	}
-	cut := make([]bool, len(widths))
+	cut = make([]bool, len(widths))
 	for ; total > width; total-- {
 		widest := -1
 		for i, w := range widths {
-			if !whole[i] && w > minColumn && (widest < 0 || w > widths[widest]) {
+			if w > floors[i] && (widest < 0 || w > widths[widest]) {
 				widest = i
 			}
 		}
@@ -248,13 +326,7 @@ func truncate(grid [][]string, width int, whole []bool) {
 		widths[widest]--
 		cut[widest] = true
 	}
-	for _, row := range grid {
-		for i, s := range row {
-			if cut[i] && twwidth.Width(s) > widths[i] {
-				row[i] = twwidth.Truncate(s, widths[i], "\u2026")
-			}
-		}
-	}
+	return cut
 }
 
 func newTablewriter(b *bytes.Buffer) *tablewriter.Table {
@@ -280,11 +352,14 @@ func newTablewriter(b *bytes.Buffer) *tablewriter.Table {
 }
 
 // styleLine writes line i of the table (0 is the header), each cell in its
-// style. A cell is found by its text, left to right.
-func (t *Table) styleLine(b *bytes.Buffer, s Styler, line string, i int, cells []string) {
+// style; what follows the columns is no cell. A cell is found by its text, left to right.
+func (t *Table) styleLine(b *bytes.Buffer, s Styler, line string, i int, cells []string, columns int) {
 	for col, shown := range cells {
 		style := StyleHeader
-		if i > 0 {
+		switch {
+		case col == columns: // the ellipsis
+			style = StyleMuted
+		case i > 0:
 			style = t.rows[i-1][col].style
 		}
 		at := strings.Index(line, shown)

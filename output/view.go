@@ -2,6 +2,7 @@ package output
 
 import (
 	"bytes"
+	"context"
 	"fmt"
 	"io"
 	"reflect"
@@ -68,7 +69,11 @@ type View struct {
 
 	Table *Table // for table
 	Wide  *Table // for wide and csv; nil takes Table
-	Text  string // lines for people, after Table; without Table in its place, also in wide if there is no Wide
+	// WideApart says that the rows of Wide are not those of Table, one for one:
+	// no line can have columns of both.
+	WideApart bool
+
+	Text string // lines for people, after Table; without Table in its place, also in wide if there is no Wide
 	// Sections are what people see, in table and wide, in place of Table and
 	// Wide, where one table is not enough.
 	Sections []Section
@@ -106,16 +111,48 @@ type Options struct {
 	Color  bool   // style the table; other formats are never styled
 	Width  int    // columns of the terminal; rows of a table are truncated to it; 0 never truncates
 	Stream bool   // many documents follow each other: JSON on one line each, YAML after "---"
+
+	// Columns and NoHeaders are for table, wide and csv, and for scripts that read
+	// lines: each of them leaves the rows of one table, those that CSV has, and
+	// nothing else. Columns picks and orders its columns, whatever the case of the
+	// names; nil has those of the format.
+	Columns   []string
+	NoHeaders bool
+
+	// Location is the time zone of the cells of table and wide; nil is UTC. Cells
+	// tell the offset. CSV, JSON and YAML are in UTC.
+	Location *time.Location
+
+	// Filter is what JSON is put through; nil writes the document. Context ends a
+	// filter that would not end; nil never does. Terminal escapes raw results.
+	Filter   *Filter
+	Context  context.Context //nolint:containedctx // of one call of Write
+	Terminal bool
 }
 
-// Write writes v to w in one call of Write, in the format that o names, and
-// ends it with a line feed. It fails for a value that has no JSON form, for CSV
-// of a view without columns, and with the error of w.
+// RowsOnly reports whether there is nothing but rows on stdout for people: what
+// a view has to say beside them the caller says elsewhere.
+func (o Options) RowsOnly() bool { return o.NoHeaders || len(o.Columns) > 0 }
+
+// Write writes v to w in the format that o names, in one call of Write unless
+// there is a filter, and ends it with a line feed. It fails for a value that has
+// no JSON form, for rows of a view without columns, with *[ColumnsError],
+// *[FilterError], and with the error of w.
 func Write(w io.Writer, v View, o Options) error {
+	if o.Format == "" {
+		o.Format = FormatTable
+	}
+	if o.Format == FormatJSON && o.Filter != nil {
+		doc, err := v.envelope()
+		if err != nil {
+			return fmt.Errorf("write %s: %w", v.Kind, err)
+		}
+		return writeFiltered(w, doc, o)
+	}
 	var b bytes.Buffer
 	var err error
 	switch o.Format {
-	case FormatTable, "":
+	case FormatTable:
 		err = writePeople(&b, v, v.Table, o)
 	case FormatWide:
 		o.Width = 0
@@ -128,7 +165,7 @@ func Write(w io.Writer, v View, o Options) error {
 	case FormatYAML:
 		err = writeYAML(&b, v, o.Stream)
 	case FormatCSV:
-		err = writeCSV(&b, v)
+		err = writeCSV(&b, v, o)
 	default:
 		err = fmt.Errorf("unknown format %q", o.Format)
 	}
@@ -152,6 +189,14 @@ func (v View) wide() *Table {
 // writePeople writes the table, then the text. A table without rows is left out:
 // a heading over nothing says less than the sentence the caller shows instead.
 func writePeople(b *bytes.Buffer, v View, t *Table, o Options) error {
+	// Without rows in this format, what stands in their place is the result.
+	if o.RowsOnly() && (t != nil || len(o.Columns) > 0) {
+		t, err := v.rows(o.Columns, o.Format)
+		if err != nil || t.Len() == 0 {
+			return err
+		}
+		return t.render(b, o)
+	}
 	if v.Sections != nil {
 		if err := writeSections(b, v.Sections, o); err != nil {
 			return err
@@ -189,6 +234,33 @@ func writeSections(b *bytes.Buffer, sections []Section, o Options) error {
 		writeText(b, s.Text)
 	}
 	return nil
+}
+
+// LeftOut returns the names of the columns that Write leaves out since they do not
+// fit into the width; nil where none is.
+func (v View) LeftOut(o Options) []string {
+	if o.Format != FormatTable && o.Format != "" || o.Width == 0 {
+		return nil
+	}
+	tables := []*Table{v.Table}
+	switch {
+	case o.RowsOnly():
+		t, err := v.rows(o.Columns, o.Format)
+		if err != nil {
+			return nil
+		}
+		tables[0] = t
+	case v.Sections != nil:
+		tables = nil
+		for _, s := range v.Sections {
+			tables = append(tables, s.Table)
+		}
+	}
+	var names []string
+	for _, t := range tables {
+		names = append(names, t.leftOut(o)...)
+	}
+	return names
 }
 
 func writeText(b *bytes.Buffer, text string) {

@@ -93,6 +93,7 @@ type gateway struct {
 
 	txns   *txnLog
 	faults *faultTable
+	byHand handMarkers
 
 	stateTopicID [16]byte // of __share_group_state
 	sasl         bool     // clients have to authenticate

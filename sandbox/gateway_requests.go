@@ -68,6 +68,8 @@ func (c *gatewayConn) dispatch(r *request, req kmsg.Request) error {
 		return c.handleEndTxn(r, req)
 	case *kmsg.WriteTxnMarkersRequest:
 		return c.handleWriteTxnMarkers(r, req)
+	case *kmsg.DescribeProducersRequest:
+		return c.handleDescribeProducers(r, req)
 	case *kmsg.AddPartitionsToTxnRequest:
 		return c.handleAddPartitionsToTxn(r, req)
 	case *kmsg.AddOffsetsToTxnRequest:

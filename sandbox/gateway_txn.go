@@ -372,6 +372,7 @@ func answerEnd(req *kmsg.EndTxnRequest, last txnState, state string) endAnswer {
 func (c *gatewayConn) handleAddPartitionsToTxn(r *request, req *kmsg.AddPartitionsToTxnRequest) error {
 	code := c.g.txns.blockedCode(req.ProducerID, req.ProducerEpoch)
 	if code == 0 || req.Version > 3 {
+		c.g.byHand.added(req.ProducerID, req.Topics)
 		return c.pass(r)
 	}
 	resp := req.ResponseKind().(*kmsg.AddPartitionsToTxnResponse)
@@ -445,7 +446,11 @@ func abortable(code int16, knows bool) int16 {
 func (c *gatewayConn) handleWriteTxnMarkers(r *request, req *kmsg.WriteTxnMarkersRequest) error {
 	ours := func(t kmsg.WriteTxnMarkersRequestMarkerTopic) bool { return t.Topic == stateTopic }
 	if !slices.ContainsFunc(req.Markers, func(m kmsg.WriteTxnMarkersRequestMarker) bool { return slices.ContainsFunc(m.Topics, ours) }) {
-		return c.passThen(r, c.g.plane.logMayHaveGrown)
+		return c.exchange(r, req, r.frame, func(resp kmsg.Response) error {
+			c.g.plane.logMayHaveGrown()
+			c.g.byHand.wrote(req, resp.(*kmsg.WriteTxnMarkersResponse))
+			return c.respond(r, resp)
+		})
 	}
 	allowed := c.authorized(r, kmsg.ACLOperationClusterAction, kmsg.ACLResourceTypeCluster, clusterResource) ||
 		c.authorized(r, kmsg.ACLOperationAlter, kmsg.ACLResourceTypeCluster, clusterResource)
@@ -460,6 +465,7 @@ func (c *gatewayConn) handleWriteTxnMarkers(r *request, req *kmsg.WriteTxnMarker
 	return c.exchange(r, req, appendRequest(nil, r, req), func(resp kmsg.Response) error {
 		c.g.plane.logMayHaveGrown()
 		written := resp.(*kmsg.WriteTxnMarkersResponse)
+		c.g.byHand.wrote(req, written)
 		if len(written.Markers) != len(answers) {
 			return fmt.Errorf("write txn markers response from kfake: %d answers to %d markers", len(written.Markers), len(answers))
 		}

@@ -57,12 +57,21 @@ func (a AWS) mechanism(now func() time.Time) sasl.Mechanism {
 	})
 }
 
+// RunsCommand reports whether the credentials come from the AWS command line
+// tool, and not from the environment.
+func (a AWS) RunsCommand() bool {
+	getenv := a.Getenv
+	if getenv == nil {
+		getenv = os.Getenv
+	}
+	return a.Profile != "" || getenv("AWS_ACCESS_KEY_ID") == "" || getenv("AWS_SECRET_ACCESS_KEY") == ""
+}
+
 // credentials returns what is valid now, and until when; the zero time is not
 // known.
 func (a AWS) credentials(ctx context.Context) (aws.Auth, time.Time, error) {
-	key, secret := a.Getenv("AWS_ACCESS_KEY_ID"), a.Getenv("AWS_SECRET_ACCESS_KEY")
-	if a.Profile == "" && key != "" && secret != "" {
-		return aws.Auth{AccessKey: key, SecretKey: secret, SessionToken: a.Getenv("AWS_SESSION_TOKEN")}, time.Time{}, nil
+	if !a.RunsCommand() {
+		return aws.Auth{AccessKey: a.Getenv("AWS_ACCESS_KEY_ID"), SecretKey: a.Getenv("AWS_SECRET_ACCESS_KEY"), SessionToken: a.Getenv("AWS_SESSION_TOKEN")}, time.Time{}, nil
 	}
 	argv := []string{"aws", "configure", "export-credentials", "--format", "process"}
 	if p := cmp.Or(a.Profile, a.Getenv("AWS_PROFILE")); p != "" {

@@ -5,6 +5,7 @@ import (
 	"os"
 	"os/signal"
 	"syscall"
+	_ "time/tzdata" // --time-zone, where the system has no time zones: Windows, and images with this program alone
 
 	"github.com/kshare/kshare/commands"
 )

@@ -53,7 +53,7 @@ func generated(t *testing.T, dir string) []string {
 	}
 	var names []string
 	for _, e := range entries {
-		if filepath.Ext(e.Name()) != ".go" && (path.Base(dir) != path.Base(schemaDir) || filepath.Ext(e.Name()) != ".md") {
+		if !e.IsDir() && filepath.Ext(e.Name()) != ".go" && (path.Base(dir) != path.Base(schemaDir) || filepath.Ext(e.Name()) != ".md") {
 			names = append(names, e.Name())
 		}
 	}

@@ -34,7 +34,7 @@ func mayImport() map[string][]string {
 	return map[string][]string{
 		"cmd/kshare":        {"commands"},
 		"commands":          append([]string{"cluster/auth", "completions", "internal/config", "internal/doctor", "output"}, operator...),
-		"completions":       append([]string{"inspect"}, client...),
+		"completions":       append([]string{"feature", "inspect"}, client...),
 		"output":            nil,
 		"feature":           append([]string{"drain", "inspect"}, client...),
 		"drain":             append([]string{"inspect"}, client...),
@@ -62,7 +62,9 @@ func mayImport() map[string][]string {
 		"internal/bigcluster": {"wire"},
 		"internal/fakekafka":  nil,
 		"internal/kafkatest":  nil,
+		"internal/scene":      append([]string{"sandbox"}, client...),
 		"internal/schematest": nil,
+		"internal/terminal":   nil,
 		"internal/wiretap":    nil,
 		// These have tests only, or stand apart.
 		"internal/archtest":   nil,
@@ -77,23 +79,26 @@ func mayImport() map[string][]string {
 // usedBy says which packages may import a library. Others may be used anywhere.
 func usedBy() map[string][]string {
 	return map[string][]string{
-		"github.com/spf13/cobra":             {"commands", "completions", "docs/gen"},
-		"github.com/spf13/pflag":             {"commands"},
-		"github.com/spf13/viper":             {"internal/config"},
-		"github.com/twmb/franz-go/pkg/kfake": {"internal/apptest", "internal/fakekafka", "sandbox"},
-		"github.com/olekukonko/tablewriter":  {"output"},
-		"github.com/charmbracelet/lipgloss":  {"output"},
-		"github.com/muesli/termenv":          {"output"},
-		"github.com/schollz/progressbar/v3":  {"output"},
-		"go.yaml.in/yaml/v3":                 {"output", "internal/config"},
-		"github.com/itchyny/gojq":            {"ctp"},
-		"golang.org/x/term":                  {"commands"},
-		"github.com/rogpeppe/go-internal":    nil,         // tests only
-		"github.com/prometheus":              {"metrics"}, // and tests: see internal/promtext
-		"github.com/VictoriaMetrics":         nil,         // tests only
-		"github.com/twmb/franz-go/pkg/kadm":  {"cluster", "commands", "ctp", "drain", "feature", "inspect", "sandbox", "share", "txn", "verify"},
+		"github.com/spf13/cobra":               {"commands", "completions", "docs/gen"},
+		"github.com/spf13/pflag":               {"commands"},
+		"github.com/spf13/viper":               {"internal/config"},
+		"github.com/twmb/franz-go/pkg/kfake":   {"internal/apptest", "internal/fakekafka", "sandbox"},
+		"github.com/olekukonko/tablewriter":    {"output"},
+		"github.com/charmbracelet/lipgloss":    {"output"},
+		"github.com/muesli/termenv":            {"output"},
+		"github.com/schollz/progressbar/v3":    {"output"},
+		"go.yaml.in/yaml/v3":                   {"output", "internal/config"},
+		"github.com/itchyny/gojq":              {"ctp", "output"},
+		"golang.org/x/term":                    {"commands"},
+		"github.com/rogpeppe/go-internal":      nil, // tests only
+		"github.com/creack/pty":                {"internal/terminal"},
+		"github.com/charmbracelet/x/vt":        {"internal/terminal"},
+		"github.com/charmbracelet/ultraviolet": {"internal/terminal"},
+		"github.com/prometheus":                {"metrics"}, // and tests: see internal/promtext
+		"github.com/VictoriaMetrics":           nil,         // tests only
+		"github.com/twmb/franz-go/pkg/kadm":    {"cluster", "commands", "ctp", "drain", "feature", "inspect", "sandbox", "share", "txn", "verify"},
 		// commands makes records of the lines of a file.
-		"github.com/twmb/franz-go/pkg/kgo":      {"bench", "commands", "internal/apptest", "internal/fakekafka", "internal/kafkatest", "cluster", "ctp", "drain", "feature", "inspect", "sandbox", "share", "txn", "verify"},
+		"github.com/twmb/franz-go/pkg/kgo":      {"bench", "commands", "internal/apptest", "internal/fakekafka", "internal/kafkatest", "internal/scene", "cluster", "ctp", "drain", "feature", "inspect", "sandbox", "share", "txn", "verify"},
 		"github.com/twmb/franz-go/pkg/kmsg":     {"bench", "internal/bigcluster", "internal/doctor", "internal/fakekafka", "internal/kafkatest", "internal/wiretap", "cluster", "ctp", "drain", "feature", "inspect", "sandbox", "share", "txn", "verify", "wire"},
 		"github.com/twmb/franz-go/pkg/kerr":     {"bench", "internal/bigcluster", "internal/doctor", "internal/kafkatest", "cluster", "commands", "ctp", "drain", "feature", "inspect", "sandbox", "share", "txn", "verify"},
 		"github.com/twmb/franz-go/pkg/kbin":     {"cluster", "internal/bigcluster", "internal/wiretap", "sandbox", "wire"},

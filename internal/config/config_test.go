@@ -318,6 +318,53 @@ func TestAsk(t *testing.T) {
 	}
 }
 
+// Where nobody may be disturbed, no command is run and nobody asked, now or when
+// the connection authenticates.
+func TestUnattended(t *testing.T) {
+	marker := filepath.Join(t.TempDir(), "marker")
+	command := "touch " + marker
+	plain := map[string]string{"KSHARE_SASL_MECHANISM": "PLAIN", "KSHARE_SASL_USER": "u"}
+	oauth := map[string]string{"KSHARE_SASL_MECHANISM": "OAUTHBEARER"}
+	url := map[string]string{"KSHARE_SASL_MECHANISM": "OAUTHBEARER", "KSHARE_SASL_OAUTH_TOKEN_URL": "https://x", "KSHARE_SASL_OAUTH_CLIENT_ID": "id"}
+	iam := map[string]string{"KSHARE_SASL_MECHANISM": "AWS_MSK_IAM"}
+	keys := map[string]string{"AWS_ACCESS_KEY_ID": "a", "AWS_SECRET_ACCESS_KEY": "b"}
+	for _, c := range []struct {
+		name string
+		env  []map[string]string // together
+		want error
+	}{
+		{"nothing", nil, nil},
+		{"password", []map[string]string{plain, {"KSHARE_SASL_PASSWORD": "p"}}, nil},
+		{"no password", []map[string]string{plain}, ErrAttended},
+		{"password of a command", []map[string]string{plain, {"KSHARE_SASL_PASSWORD_COMMAND": command}}, ErrAttended},
+		{"command that nothing needs", []map[string]string{{"KSHARE_SASL_PASSWORD_COMMAND": command}}, nil},
+		{"password of a key of a command", []map[string]string{{"KSHARE_TLS": "true", "KSHARE_TLS_KEY_PASSWORD_COMMAND": command}}, ErrAttended},
+		{"token", []map[string]string{oauth, {"KSHARE_SASL_TOKEN": "t"}}, nil},
+		{"token of a command", []map[string]string{oauth, {"KSHARE_SASL_TOKEN_COMMAND": command}}, ErrAttended},
+		{"secret of a client", []map[string]string{url, {"KSHARE_SASL_OAUTH_CLIENT_SECRET": "s"}}, nil},
+		{"no secret of a client", []map[string]string{url}, ErrAttended},
+		{"secret of a client of a command", []map[string]string{url, {"KSHARE_SASL_OAUTH_CLIENT_SECRET_COMMAND": command}}, ErrAttended},
+		{"keys of AWS", []map[string]string{iam, keys}, nil},
+		{"no keys of AWS", []map[string]string{iam}, ErrAttended},
+		{"a profile of AWS", []map[string]string{iam, keys, {"KSHARE_SASL_AWS_PROFILE": "p"}}, ErrAttended},
+	} {
+		env := make(map[string]string)
+		for _, part := range c.env {
+			maps.Copy(env, part)
+		}
+		r, err := Resolve(Input{Getenv: environment(env)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := r.UnattendedOptions(t.Context()); !errors.Is(err, c.want) {
+			t.Errorf("%s: %v, want %v", c.name, err, c.want)
+		}
+		if _, err := os.Stat(marker); err == nil {
+			t.Fatalf("%s: the command was run", c.name)
+		}
+	}
+}
+
 func TestRows(t *testing.T) {
 	properties := write(t, "client.properties", "bootstrap.servers=a:1\nsecurity.protocol=SASL_SSL\nsasl.mechanism=PLAIN\nsasl.jaas.config=M required username=\"u\" password=\""+canary+"\";\nssl.truststore.location=/t\nssl.truststore.password="+canary+"\nacks=all\n")
 	r, err := Resolve(Input{

@@ -3,6 +3,7 @@ package config
 import (
 	"cmp"
 	"context"
+	"errors"
 	"slices"
 
 	"github.com/kshare/kshare/cluster/auth"
@@ -28,12 +29,41 @@ func (r *Resolved) CheckOptions() (auth.Options, error) {
 	return (&builder{Resolved: r, offline: true}).options()
 }
 
+// ErrAttended says that a secret is not had without running a command or asking
+// somebody.
+var ErrAttended = errors.New("a secret comes from a command, or from whoever is asked for it")
+
+// UnattendedOptions is [Resolved.Options] for where nobody may be disturbed: it
+// runs no command and asks nobody, and neither does a connection that is made of
+// what it returns. Where that cannot be it returns ErrAttended.
+func (r *Resolved) UnattendedOptions(ctx context.Context) (auth.Options, error) {
+	o, err := (&builder{Resolved: r, ctx: ctx, unattended: true}).options()
+	if err == nil && r.runsCommands(o.SASL) {
+		err = ErrAttended
+	}
+	return o, err
+}
+
+// runsCommands reports whether a mechanism runs commands when it authenticates.
+func (r *Resolved) runsCommands(s *auth.SASL) bool {
+	switch {
+	case s == nil:
+		return false
+	case s.Name == auth.MechanismOAuthBearer:
+		return len(s.OAuth.TokenCommand) > 0
+	case s.Name == auth.MechanismAWSMSKIAM:
+		return s.AWS.RunsCommand()
+	}
+	return false
+}
+
 // builder makes options of settings.
 type builder struct {
 	*Resolved
-	ctx     context.Context //nolint:containedctx // of one call
-	ask     Ask
-	offline bool
+	ctx        context.Context //nolint:containedctx // of one call
+	ask        Ask
+	offline    bool
+	unattended bool
 }
 
 // unknownSecret stands for one that is not looked up.
@@ -98,6 +128,8 @@ func (b *builder) secret(plain, file, command Key) (auth.Secret, error) {
 		return auth.ReadSecretFile(b.text(file))
 	case len(argv) > 0 && b.offline:
 		return unknownSecret, nil
+	case len(argv) > 0 && b.unattended:
+		return "", ErrAttended
 	case len(argv) > 0:
 		return auth.CommandSecret(b.ctx, argv)
 	}
@@ -109,6 +141,8 @@ func (b *builder) askFor(what string) (auth.Secret, error) {
 	switch {
 	case b.offline:
 		return unknownSecret, nil
+	case b.unattended:
+		return "", ErrAttended
 	case b.ask == nil:
 		return "", nil
 	}

@@ -6,6 +6,7 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/kshare/kshare/cluster/auth"
 )
@@ -290,6 +291,15 @@ func (r *Resolved) Dialect() string { return r.text(Dialect) }
 // DialectOrigin is where the dialect comes from.
 func (r *Resolved) DialectOrigin() Origin { return r.origins[Dialect] }
 
+// TimeZone is the time zone of times for people; UTC unless it is set.
+func (r *Resolved) TimeZone() *time.Location {
+	zone, err := ParseTimeZone(r.text(TimeZone))
+	if err != nil { // it is not set: another one was refused
+		return time.UTC
+	}
+	return zone
+}
+
 // Row is a setting that counts, as it is shown.
 type Row struct {
 	Key    string // also that of a properties file
@@ -345,7 +355,7 @@ func (s Setting) show(v value) string {
 			return auth.Secret(v).String()
 		case URL:
 			return auth.RedactURL(v)
-		case Text, Bool, File, List, Pairs, Command:
+		case Text, Bool, File, List, Pairs, Zone, Command:
 		}
 		return v
 	}

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/mattn/go-shellwords"
 )
@@ -19,6 +20,7 @@ const (
 	CommandConfig   Key = "command_config"
 	ClientID        Key = "client_id"
 	Dialect         Key = "dialect"
+	TimeZone        Key = "time_zone"
 
 	TLS                   Key = "tls"
 	TLSCA                 Key = "tls_ca"
@@ -67,6 +69,7 @@ const (
 	File         // path; a relative one in a context starts where that file is
 	List         // separated by commas, or a list
 	Pairs        // name=value, separated by commas; or a map, or a list
+	Zone         // a time zone, see ParseTimeZone
 	Command      // a program and its arguments, quoted as for a shell; or a list
 )
 
@@ -95,6 +98,7 @@ func Settings() []Setting {
 		{CommandConfig, File, "command-config", "", "client.properties of Kafka's Java tools"},
 		{ClientID, Text, "", "", "client ID to send with each request"},
 		{Dialect, Text, "dialect", "", "dialect to assume where the brokers' ApiVersions are ambiguous"},
+		{TimeZone, Zone, "time-zone", "", "time zone of tables: UTC, Local, or a name such as Europe/Paris"},
 
 		{TLS, Bool, "tls", "", "connect by TLS; any other tls setting says so too"},
 		{TLSCA, File, "tls-ca", "", "PEM file of the CA to trust in place of the system's"},
@@ -166,9 +170,28 @@ func (s Setting) parseText(text string) (value, error) {
 		return pairs, checkPairs(pairs)
 	case Command:
 		return splitCommand(text)
+	case Zone:
+		_, err := ParseTimeZone(text)
+		return text, err
 	case Text, Secret, URL, File:
 	}
 	return text, nil
+}
+
+// ParseTimeZone returns the time zone of that name: UTC, Local, which is that of
+// the process, whatever their case, or one of the IANA time zone database. The
+// error says what it wants.
+func ParseTimeZone(name string) (*time.Location, error) {
+	for _, zone := range []*time.Location{time.UTC, time.Local} {
+		if strings.EqualFold(name, zone.String()) {
+			return zone, nil
+		}
+	}
+	zone, err := time.LoadLocation(name)
+	if err != nil || name == "" { // its text may have paths of the machine
+		return nil, fmt.Errorf("no such time zone: want UTC, Local, or a name such as Europe/Paris")
+	}
+	return zone, nil
 }
 
 func splitList(text string) []string {
@@ -238,7 +261,7 @@ func (s Setting) parseAny(x any) (value, error) {
 		return nil, fmt.Errorf("want a text or a list")
 	case Pairs:
 		return nil, fmt.Errorf("want a list of NAME=VALUE")
-	case Text, Secret, URL, File:
+	case Text, Secret, URL, File, Zone:
 	}
 	return nil, fmt.Errorf("want a text: put quotes around it")
 }

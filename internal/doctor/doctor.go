@@ -267,7 +267,7 @@ func (r *Report) stateTopic(ctx context.Context, cl *cluster.Client, name string
 		r.add(check, name, Unknown, "hidden: "+cluster.Name(err), "grant DESCRIBE on topic "+name+" to this principal")
 		return
 	case isAbsent(err):
-		r.add(check, name, OK, "is not there yet; brokers make it at first use", "")
+		r.add(check, name, OK, "is not there; brokers make it at first use", "")
 		return
 	case err != nil:
 		r.add(check, name, Unknown, cluster.Name(err), "")

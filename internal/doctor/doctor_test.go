@@ -81,7 +81,7 @@ func TestHealthyCluster(t *testing.T) {
 	wantPrefixes(t, "brokers", of(r, "broker"), "0: ok: "+k.Addr(0)+" answers, with ", "1: ok: ", "2: ok: ")
 	// A stock Kafka 4.4: nothing is wrong with it, it just cannot.
 	wantPrefixes(t, "dialect", of(r, "txn_share_acknowledge"), ": warning: transactional acknowledgement (KIP-1289): not supported: ")
-	wantPrefixes(t, "state topics", of(r, "state_topic"), "__share_group_state: ok: is not there yet", "__transaction_state: ok: is not there yet")
+	wantPrefixes(t, "state topics", of(r, "state_topic"), "__share_group_state: ok: is not there", "__transaction_state: ok: is not there")
 }
 
 func TestWhatIsWrongWithBrokers(t *testing.T) {

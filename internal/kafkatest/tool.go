@@ -14,7 +14,6 @@ import (
 // Main classes of Kafka's command-line tools.
 const (
 	ACLTool         = "org.apache.kafka.tools.AclCommand"
-	ConfigTool      = "kafka.admin.ConfigCommand"
 	FeatureTool     = "org.apache.kafka.tools.FeatureCommand"
 	GroupsTool      = "org.apache.kafka.tools.GroupsCommand"
 	ShareGroupTool  = "org.apache.kafka.tools.consumer.group.ShareGroupCommand"
