@@ -36,7 +36,9 @@ test-kafka: ## Run the tests on a real Apache Kafka alone (needs a JDK and Maven
 
 golden: ## Write the golden files anew; read the diff before you commit it
 	go test ./output ./commands -update
+	go test ./docs -update
 	go test ./cmd/kshare -run TestTerminal -update
+	go test ./cmd/kshare -run TestDocs -update-pages
 
 pictures: ## Draw the pictures of the documentation anew, where what they show has changed
 	go test ./cmd/kshare -run TestPictures -update

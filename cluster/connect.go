@@ -277,20 +277,23 @@ func (c *Client) Dialect() string { return c.cfg.Dialect }
 // Close closes all connections.
 func (c *Client) Close() { c.kgo.Close() }
 
-// Request sends a request that kgo knows how to route.
+// Request sends a request that kgo knows how to route. It may return
+// *UnsupportedError when the broker does not know the request.
 func (c *Client) Request(ctx context.Context, req kmsg.Request) (kmsg.Response, error) {
 	resp, err := c.kgo.Request(ctx, req)
-	return resp, classifyAuth(err)
+	return resp, classifyAuth(classifyOld(req, err))
 }
 
-// Requestor returns the client for kmsg's RequestWith.
-func (c *Client) Requestor() kmsg.Requestor { return c.kgo }
+// Requestor returns the client for kmsg's RequestWith, with the errors of
+// [Client.Request].
+func (c *Client) Requestor() kmsg.Requestor { return c }
 
 // RequestBroker sends a request to one broker, without retrying: the caller
-// knows whether the request may be sent twice.
+// knows whether the request may be sent twice. It may return *UnsupportedError
+// when the broker does not know the request.
 func (c *Client) RequestBroker(ctx context.Context, node int32, req kmsg.Request) (kmsg.Response, error) {
 	resp, err := c.kgo.Broker(int(node)).Request(ctx, req)
-	return resp, classifyAuth(err)
+	return resp, classifyAuth(classifyOld(req, err))
 }
 
 // TxnShareAcknowledgeSupport asks every broker for its ApiVersions and decides
@@ -331,7 +334,7 @@ func (s Support) Unsupported() *UnsupportedError {
 	e := &UnsupportedError{What: whatTxnAcks, Reason: s.Verdict.String() + ": " + s.Reason}
 	switch s.Verdict {
 	case NotEnabled:
-		e.Advice = fmt.Sprintf("finalize share.version=%d and transaction.version=%d once every client is ready for it", s.Dialect.ShareVersion, wire.TransactionVersion)
+		e.Advice = fmt.Sprintf("finalize share.version=%d and transaction.version=%d once every client is ready for it: kshare feature upgrade --enable txn-acks", s.Dialect.ShareVersion, wire.TransactionVersion)
 	case Ambiguous:
 		e.Advice = fmt.Sprintf("if this cluster is known to implement it, say so with --dialect %s", s.Dialect.Name)
 	case Mixed:

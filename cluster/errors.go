@@ -14,6 +14,7 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
 // Error is a failed operation with what an operator needs to act on it: the
@@ -167,6 +168,18 @@ func classify(err error, addrs []string) error {
 		return &DialError{Addrs: addrs, Err: err}
 	}
 	return err
+}
+
+// classifyOld returns *UnsupportedError for a request that was not sent since the
+// broker knows no version of it. kgo tells that in words alone.
+func classifyOld(req kmsg.Request, err error) error {
+	if err == nil || !strings.Contains(err.Error(), "broker is too old") {
+		return err
+	}
+	return &UnsupportedError{
+		What: kmsg.NameForKey(req.Key()), Reason: "the software of the broker is too old to know this request",
+		Advice: "upgrade the brokers; 'kshare doctor' shows what each of them serves",
+	}
 }
 
 // notAuthenticated is an error of a mechanism, such as that of package auth: what

@@ -64,16 +64,14 @@ default a new one that begins with kshare-ack-. To tell why an offset was not
 acquired it needs CLUSTER_ACTION too.`,
 		Example: `  kshare ack --group billing --accept orders:0:7-9 --dry-run
   kshare ack --group billing --accept orders:0:7-9 --reject orders:0:10 --yes
-  kshare ack --group billing --from-file offsets.txt --prepare --token-file token.txt`,
+  kshare ack --group billing --from-file offsets.txt --prepare --token-file token.txt --yes`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := opts.check(d, cmd.Flags().Changed, &flags); err != nil {
 				return err
 			}
 			res, err := run(cmd.Context(), d, opts)
-			err = d.show(ackView(res), err)
-			d.tellToken(res)
-			return err
+			return d.showToken(ackView(res), res, opts.TokenFile, err)
 		},
 	}
 	fs := cmd.Flags()
@@ -279,7 +277,7 @@ func refuseOpen(ctx context.Context, cl *cluster.Client, id string) error {
 		return err
 	}
 	if len(rep.Gaps) > 0 {
-		return hintf(errors.New(rep.Gaps[0].Reason), "%s", rep.Gaps[0].Advice)
+		return &inspect.GapError{Gap: rep.Gaps[0]}
 	}
 	for _, t := range rep.Rows {
 		if t.State == "Ongoing" {
@@ -444,6 +442,21 @@ func (t *tokenFile) finish(res *ackResult, err error) error {
 	return cluster.Join(err, werr, t.f.Sync(), t.f.Close())
 }
 
+// showToken shows a result, and its token on stderr where stdout has rows alone,
+// or did not take it and it is in no file: nothing but the token, or its timeout,
+// ends the transaction. --quiet does not hide it.
+func (d *Deps) showToken(v output.View, res *ackResult, file string, err error) error {
+	shown := d.show(v, err)
+	switch {
+	case res == nil || res.Token == nil:
+	case err == nil && shown != nil && file == "":
+		d.Warn(fmt.Sprintf("the transaction of %q is prepared, and its token could not be written to stdout: %s", res.TransactionalID, *res.Token))
+	case !d.machine() && d.rowsOnly():
+		d.say("", "token: "+*res.Token)
+	}
+	return shown
+}
+
 func ackView(res *ackResult) output.View {
 	if res == nil {
 		return output.View{}
@@ -451,14 +464,6 @@ func ackView(res *ackResult) output.View {
 	v := ackRows(res)
 	v.Kind = "ack"
 	return v
-}
-
-// tellToken says the token of a prepared transaction on stderr where stdout has
-// rows alone, also with --quiet: without it the transaction cannot be ended.
-func (d *Deps) tellToken(res *ackResult) {
-	if res != nil && res.Token != nil && !d.machine() && d.rowsOnly() {
-		d.say("", "token: "+*res.Token)
-	}
 }
 
 func ackRows(res *ackResult) output.View {
@@ -471,7 +476,7 @@ func ackRows(res *ackResult) output.View {
 		t.Row(output.Key(i.Topic), i.Partition, i.FirstOffset, i.LastOffset, i.Acknowledge, strings.ReplaceAll(i.Status, "_", " "), deliveries, ackCell(i.Result), i.Reason)
 	}
 	v := output.View{Version: 1, ClusterID: res.ClusterID, Items: res.Items, Data: res, Table: t}
-	if res.Token != nil { // see tellToken
+	if res.Token != nil { // see showToken
 		v.Text = fmt.Sprintf("token: %s", *res.Token)
 		if t.Len() > 0 {
 			v.Text = "\n" + v.Text

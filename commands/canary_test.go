@@ -9,11 +9,13 @@ import (
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
 	"github.com/kshare/kshare/commands"
 	"github.com/kshare/kshare/internal/cmdtest"
+	"github.com/kshare/kshare/sandbox"
 	"github.com/twmb/franz-go/pkg/kfake"
 )
 
@@ -164,17 +166,9 @@ func TestSecretsAreNotTold(t *testing.T) {
 			res := cmdtest.Run(t, cmdtest.Setup{Env: env, TTY: c.tty, Change: func(d *commands.Deps) {
 				d.ReadPassword = func() ([]byte, error) { return []byte(canary), nil }
 			}}, args...)
-			all := res.Stdout + res.Stderr
-			for name, form := range map[string]string{
-				"as it is": canary, "in hex": hex.EncodeToString([]byte(canary)),
-				"in base64": base64.RawStdEncoding.EncodeToString([]byte(canary)), "in part": canary[:len(canary)-3],
-			} {
-				if strings.Contains(all, form) {
-					t.Errorf("%s: kshare %s -o %s tells the secret %s:\n%s", c.name, command, format, name, all)
-				}
-			}
+			notTold(t, c.name, res)
 			if res.Code == 0 && strings.HasPrefix(command, "config set-context") {
-				t.Errorf("%s: kshare %s takes a secret from the command line:\n%s", c.name, command, all)
+				t.Errorf("%s: kshare %s takes a secret from the command line:\n%s%s", c.name, command, res.Stdout, res.Stderr)
 			}
 		}
 		for _, format := range []string{"table", "wide", "json", "yaml", "csv"} {
@@ -188,6 +182,81 @@ func TestSecretsAreNotTold(t *testing.T) {
 					try(server, format, command)
 				}
 			}
+		}
+	}
+}
+
+// No command tells a secret that it was given for the connection, whether somebody
+// lets it in, or nobody is there.
+func TestSecretsAreNotToldByAnyCommand(t *testing.T) {
+	t.Parallel()
+	servers := []string{"127.0.0.1:1", startSandbox(t, sandbox.WithUsers(sandbox.User{Name: "u", Password: "right"}))}
+	given := []string{"environment", "file", "command that fails", "context", "properties", "token"}
+	for _, secret := range secretCases(t, "http://127.0.0.1:1") {
+		if !slices.Contains(given, secret.name) {
+			continue
+		}
+		for _, call := range cmdtest.AllCalls(t) {
+			if slices.Contains([]string{"demo", "sandbox run"}, call.Command) && secret.name != given[0] {
+				continue // they look at no setting, and take their time
+			}
+			for _, server := range servers {
+				if call.Peer != cmdtest.Kafka && server != servers[0] || call.Peer == cmdtest.Kafka && server == servers[0] && secret.name != given[0] {
+					continue
+				}
+				c := cell{call: call, place: elsewhere(server), env: secret.env, args: inJSON}
+				notTold(t, secret.name, c.run(t))
+			}
+		}
+	}
+}
+
+// A password in a URL, in an address where there should be none, or in a command
+// line, is not told either.
+func TestSecretsInArgumentsAreNotTold(t *testing.T) {
+	t.Parallel()
+	echo := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		_, password, _ := r.BasicAuth()
+		http.Error(w, password+" is wrong", http.StatusUnauthorized)
+	}))
+	defer echo.Close()
+	peer := startSandbox(t)
+	url := "http://u:" + canary + "@"
+	for _, args := range [][]string{
+		{"inspect", "metrics", "--endpoint", url + echo.Listener.Addr().String()},
+		{"inspect", "metrics", "--jolokia", url + echo.Listener.Addr().String()},
+		{"inspect", "metrics", "--endpoint", url + "127.0.0.1:1"},
+		{"inspect", "metrics", "--endpoint", url + "[::1"},
+		{"inspect", "metrics", "--endpoint", url + "127.0.0.1:1", "--endpoint", url + "127.0.0.1:1"},
+		{"inspect", "metrics", "--endpoint", "u:" + canary + "@127.0.0.1:1"},
+		{"drain", "--endpoint", url + "127.0.0.1:1", "--interval", "100ms", "--quiet-period", "100ms", "-b", peer},
+		{"drain", "--jolokia", url + "[::1", "-b", peer},
+		{"sandbox", "fault", "list", "--control", url + "127.0.0.1:1"},
+		{"sandbox", "fault", "list", "--control", "u:" + canary + "@127.0.0.1:1"},
+		{"feature", "describe", "-b", url + "127.0.0.1:9092"},
+		{"feature", "describe", "-b", "u:" + canary + "@127.0.0.1:9092"},
+		{"feature", "describe", "-b", "127.0.0.1:1", "--sasl-mechanism", "PLAIN", "--sasl-user", "u", "--sasl-password-command", "false " + canary},
+		{"feature", "describe", "-b", "127.0.0.1:1", "--sasl-mechanism", "PLAIN", "--sasl-user", "u", "--sasl-password-command", "'" + canary},
+		{"config", "view", "--sasl-password-command", "false " + canary},
+		{"ctp", "--from", "a", "--to", "b", "-b", peer, "--exec", "'" + canary},
+		{"ctp", "--from", "a", "--to", "b", "-b", peer, "--exec", "/nowhere/program " + canary},
+	} {
+		for _, format := range []string{"table", "json", "yaml"} {
+			notTold(t, "argument", cmdtest.Run(t, cmdtest.Setup{Change: realTime}, append(args, "-o", format)...))
+		}
+	}
+}
+
+// notTold fails if a command has told the canary, in whatever form.
+func notTold(t *testing.T, name string, res cmdtest.Result) {
+	t.Helper()
+	all := res.Stdout + res.Stderr
+	for how, form := range map[string]string{
+		"as it is": canary, "in hex": hex.EncodeToString([]byte(canary)),
+		"in base64": base64.RawStdEncoding.EncodeToString([]byte(canary)), "in part": canary[:len(canary)-3],
+	} {
+		if strings.Contains(all, form) {
+			t.Errorf("%s: kshare %s tells the secret %s:\n%s", name, strings.Join(res.Args[:2], " "), how, all)
 		}
 	}
 }

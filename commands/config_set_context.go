@@ -144,7 +144,9 @@ func contextChangeView(c *contextChange) output.View {
 	if c == nil {
 		return output.View{}
 	}
-	return output.View{Kind: "config.change", Version: 1, Data: c, Text: c.done}
+	t := output.NewTable("FILE", "CONTEXT", "CHANGED")
+	t.Row(c.File, output.Key(c.Context), c.Changed)
+	return output.View{Kind: "config.change", Version: 1, Data: c, Text: c.done, Wide: t}
 }
 
 type configContextOptions struct{ Name string }

@@ -199,7 +199,7 @@ func (d *Deps) bootstrap(r *config.Resolved) ([]string, error) {
 	servers, origin := r.BootstrapServers()
 	for _, s := range servers {
 		if !isServer(s) {
-			err := usagef("bootstrap server %q: want HOST:PORT with a port from 1 to %d, and brackets around an IPv6 address", s, maxPort)
+			err := usagef("bootstrap server %q: want HOST:PORT with a port from 1 to %d, and brackets around an IPv6 address", withoutUser(s), maxPort)
 			if origin.Source != config.FromFlag {
 				err = fmt.Errorf("%s: %w", origin, err)
 			}
@@ -216,6 +216,15 @@ func (d *Deps) bootstrap(r *config.Resolved) ([]string, error) {
 	}
 	return nil, hintf(usagef("no cluster to connect to"),
 		"give --bootstrap-server HOST:PORT, --command-config FILE or --context NAME, or set %s; without a cluster, 'kshare sandbox run' starts one", env.Env())
+}
+
+// withoutUser is an address that is none, for a message: who put a user before it
+// may have put a password there too.
+func withoutUser(address string) string {
+	if i := strings.LastIndexByte(address, '@'); i >= 0 {
+		return "***" + address[i:]
+	}
+	return address
 }
 
 // askSecret asks a person for a secret, on a terminal alone.

@@ -117,7 +117,7 @@ open transaction is aborted and everything that was acquired is given back.`,
 	fs.StringArrayVar(&topics, "topic", nil, "with --sandbox: create a topic, `name[:partitions]`; may be repeated")
 	fs.StringArrayVar(&loads, "load", nil, "with --sandbox: load `topic=file`, one record a line, - for stdin; may be repeated")
 	fs.StringVar(&opts.Profile, "profile", "kip", "with --sandbox: its `dialect`, "+dialectChoice())
-	return exits(cmd, exitAuth, exitUnsupported, exitFenced, exitUnknownOutcome)
+	return exits(cmd, exitAuth, exitUnsupported, exitRefused, exitFenced, exitUnknownOutcome)
 }
 
 // check returns a usage error for what the flags alone can tell.
@@ -227,9 +227,9 @@ func (o *ctpOptions) checkExec(changed func(string) bool) error {
 	case o.JQ != "":
 		return usagef("--exec and --jq exclude each other")
 	case err != nil:
-		return usagef("--exec %q: %s", o.Program, err)
+		return usagef("--exec: %s", err) // the command may have a secret
 	case p.Position >= 0:
-		return hintf(usagef("--exec %q: %q is for a shell, and none is involved", o.Program, o.Program[p.Position:]),
+		return hintf(usagef("--exec: %q, at character %d, is for a shell, and none is involved", o.Program[p.Position:p.Position+1], p.Position+1),
 			"put it into a script, or run one yourself: --exec \"sh -c '...'\"")
 	case len(words) == 0 || words[0] == "":
 		return usagef("--exec: no command is given")

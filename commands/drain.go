@@ -36,7 +36,8 @@ cluster or of some share groups or topics, and say so only when it is sure.
 
 It looks again and again, and ends with 0 when nothing was pending in three
 looks in a row, over a quiet period, with everything readable that is needed.
-Who goes on staging meanwhile is named: a drain stops no producer.
+Who goes on staging meanwhile is named: a drain stops no producer. A group or a
+topic that does not exist is an error (1), and not drained.
 
 By itself it only waits: a transaction ends when its producer ends it, or by its
 timeout. More is done only when asked, the mildest first, after it was shown and
@@ -155,6 +156,9 @@ func runDrain(ctx context.Context, d *Deps, opts drainOptions) (*drain.Result, e
 func (d *Deps) drain(ctx context.Context, opts drainOptions, x drain.Execution) (*drain.Result, error) {
 	first, err := x.Observer.Observe(ctx, nil)
 	if err != nil {
+		return nil, err
+	}
+	if err := first.Evidence.Missing(inspect.Filter{Groups: opts.Groups, Topics: opts.Topics}); err != nil {
 		return nil, err
 	}
 	now := x.Clock.Now()

@@ -35,8 +35,8 @@ named (3). Levels come down before binaries do.
 The controller decides whether a downgrade is safe, and its own words are shown
 when it refuses. The command never asks for an unsafe downgrade by itself;
 --unsafe asks for one, which most controllers refuse as well.`,
-		Example: `  kshare feature downgrade share.version=1 --yes
-  kshare feature downgrade --feature share.version --version 1 --dry-run
+		Example: `  kshare feature downgrade --feature share.version --version 1 --dry-run
+  kshare feature downgrade share.version=1 --yes
   kshare feature downgrade share.version=1 --drain --timeout 5m --yes
   kshare feature downgrade transaction.version=1 --force-live-producers --yes`,
 		RunE: func(cmd *cobra.Command, args []string) error {

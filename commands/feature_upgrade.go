@@ -64,9 +64,9 @@ for transactional acknowledgement, advertises the request.
 
 A level that is already in force changes nothing, and nothing is sent. There is
 no default level: software that does not know a level cannot start any more.`,
-		Example: `  kshare feature upgrade --enable txn-acks --yes
-  kshare feature upgrade share.version=1 transaction.version=2 --dry-run
-  kshare feature upgrade --feature share.version --version 1 --yes`,
+		Example: `  kshare feature upgrade share.version=1 transaction.version=2 --dry-run
+  kshare feature upgrade --feature share.version --version 1 --yes
+  kshare feature upgrade --enable txn-acks --yes`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			var err error
 			if opts.featureTarget, err = target.target(args); err != nil {

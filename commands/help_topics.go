@@ -9,7 +9,7 @@ import (
 
 // newHelpCmd replaces cobra's: that one ends with 0 when there is no such topic.
 func newHelpCmd(root *cobra.Command) *cobra.Command {
-	return &cobra.Command{
+	return instant(&cobra.Command{
 		Use:   "help [<command>...]",
 		Short: "Show the help of a command or topic",
 		Example: `  kshare help sandbox run
@@ -22,7 +22,7 @@ func newHelpCmd(root *cobra.Command) *cobra.Command {
 			cmd.InitDefaultHelpFlag()
 			return cmd.Help()
 		},
-	}
+	})
 }
 
 // newExitCodesTopic documents the exit codes, from the table that produces them.

@@ -43,7 +43,8 @@ and password in a URL are sent as basic authentication. 'kshare sandbox run
 
 A metric that is missing is unknown ("?"), never 0: no released Kafka has
 those of KIP-1289, and an exporter may leave metrics out. An endpoint that
-does not answer in time makes the answer incomplete (exit status 3).
+does not answer in time makes the answer incomplete (exit status 3). Where none
+does, nothing is known, and the exit status says why, such as 7.
 
 One look does not tell what lasts. With --for it looks five times within that
 duration: an alert on what lasts fires when it was so each time, and counters
@@ -54,7 +55,7 @@ not be decided; --alert checks some alone.`,
 		Example: `  kshare inspect metrics --endpoint 127.0.0.1:9404
   kshare inspect metrics --endpoint b1:9404 --endpoint b2:9404 --for 60s --check
   kshare inspect metrics --jolokia http://b1:8778/jolokia/ -o json
-  kshare inspect metrics --endpoint b1:9404 --check --alert KafkaShareLateTransactions`,
+  kshare inspect metrics --endpoint 127.0.0.1:9404 --check --alert KafkaShareLateTransactions`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			var err error
@@ -67,6 +68,9 @@ not be decided; --alert checks some alone.`,
 			rep, err := run(cmd.Context(), d, opts)
 			if err == nil && opts.Check {
 				err = rep.CheckAlerts()
+			}
+			if err == nil {
+				err = rep.Unanswered()
 			}
 			err = d.show(inspectMetricsView(rep), err)
 			if !opts.Check {
@@ -82,7 +86,7 @@ not be decided; --alert checks some alone.`,
 	fs.DurationVar(&opts.For, "for", 0, "look five times within `duration` (default one look)")
 	fs.StringArrayVar(&opts.Alerts, "alert", nil, "judge this alert alone, by `name`; may be repeated")
 	fs.BoolVar(&opts.Check, "check", false, "end with exit status 6 when an alert fires or is not decided")
-	return exits(cmd, exitPartial, exitRefused)
+	return exits(cmd, exitPartial, exitAuth, exitRefused)
 }
 
 func parseMetricsEndpoints(endpoints, jolokia []string) ([]inspect.MetricsEndpoint, error) {

@@ -39,7 +39,13 @@ letter in lower case, or a comma, stands for records that are not all in one
 state: the one that most needs a look is shown.`,
 		Example: `  kshare inspect partition billing orders 0 -b localhost:9092
   kshare inspect partition billing orders 0 -o json`,
-		Args: cobra.ExactArgs(3),
+		Args: func(cmd *cobra.Command, args []string) error {
+			if len(args) != 3 {
+				return hintf(usagef("%q needs a group, a topic and a partition, and got %s", cmd.CommandPath(), count(len(args), "argument", "arguments")),
+					"such as: %s billing orders 0", cmd.CommandPath())
+			}
+			return nil
+		},
 		RunE: func(cmd *cobra.Command, args []string) error {
 			n, err := strconv.ParseInt(args[2], 10, 32)
 			switch {

@@ -55,7 +55,8 @@ has a verdict:
 Nothing found is only "none" where everything needed could be read. Otherwise
 the answer is "unknown", tells what is missing, and the exit status is 3. What
 is found is listed in any case. A filter lets through what may fit: a row whose
-group is not known passes --group when one of its candidates does.
+group is not known passes --group when one of its candidates does. A group or a
+topic that does not exist is an error (exit status 1), and not "none".
 
 With --wait the command ends when nothing is pending. Unknown is not nothing: it
 goes on while a broker is silent, and ends with 3 where a permission is missing,
@@ -138,6 +139,11 @@ func openInspectPending(ctx context.Context, d *Deps, opts inspectPendingOptions
 			ev, err := inspect.Collect(ctx, cl, inspect.CollectOptions{Dialect: cl.Dialect(), Previous: previous, Now: d.Now})
 			if err != nil {
 				return nil, err
+			}
+			if previous == nil {
+				if err := ev.Missing(opts.Filter); err != nil {
+					return nil, err
+				}
 			}
 			previous = ev
 			return inspect.NewPendingReport(ev, opts.Filter), nil

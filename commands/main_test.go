@@ -25,6 +25,12 @@ func TestUsageErrors(t *testing.T) {
 		{"unknown command", "vresion", "kshare: error: unknown command \"vresion\" for \"kshare\"\nkshare: hint: did you mean 'kshare version'?\n"},
 		{"unknown subcommand", "sandbox rnu", "kshare: error: unknown command \"rnu\" for \"kshare sandbox\"\nkshare: hint: did you mean 'kshare sandbox run'?\n"},
 		{"nothing like it", "sandbox xyzzy", "kshare: error: unknown command \"xyzzy\" for \"kshare sandbox\"\nkshare: hint: 'kshare sandbox --help' lists commands\n"},
+		{"a command of another", "pending", "kshare: error: unknown command \"pending\" for \"kshare\"\nkshare: hint: did you mean 'kshare inspect pending'?\n"},
+		{"unknown command with flags", "drian --fence all", "kshare: error: unknown command \"drian\" for \"kshare\"\nkshare: hint: did you mean 'kshare drain'?\n"},
+		{"flags before it", "-q --timeout 5s inspect pendign --check", "kshare: error: unknown command \"pendign\" for \"kshare inspect\"\nkshare: hint: did you mean 'kshare inspect pending'?\n"},
+		{"unknown flag before it", "--nope drian", "kshare: error: unknown flag: --nope\nkshare: hint: 'kshare --help' lists commands, 'kshare COMMAND --help' lists flags\n"},
+		{"value of a flag", "--timeout 5s --nope", "kshare: error: unknown flag: --nope\n"},
+		{"too few arguments", "inspect partition billing", "kshare: error: \"kshare inspect partition\" needs a group, a topic and a partition, and got 1 argument\nkshare: hint: such as: kshare inspect partition billing orders 0\n"},
 		{"unknown flag", "version --nope", "unknown flag: --nope"},
 		{"argument", "version x", "\"kshare version\" takes no argument, and got \"x\""},
 		{"format", "version -o xml", "want one of table, wide, json, yaml, csv"},
@@ -33,6 +39,7 @@ func TestUsageErrors(t *testing.T) {
 		{"no unit", "version --timeout=5", "invalid argument \"5\" for \"--timeout\" flag"},
 		{"shell", "completion tcsh", "invalid argument \"tcsh\" for \"kshare completion\""},
 		{"help topic", "help nope", "no help about \"nope\""},
+		{"global flag of help", "help version --color=blue", "want auto, always or never"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			res := cmdtest.Run(t, cmdtest.Setup{}, strings.Fields(c.args)...).Want(t, 64)
@@ -169,6 +176,7 @@ func TestInstantCommandsLeaveSignalsAlone(t *testing.T) {
 		{"version", 0, 0},
 		{"completion bash", 0, 0},
 		{"--help", 0, 0},
+		{"help version", 0, 0},
 		{"demo --profile none", 64, 1},
 	} {
 		var caught, released int

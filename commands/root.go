@@ -93,6 +93,7 @@ scripts that read lines.`,
 		newVersionCmd(d, runVersion),
 		newExitCodesTopic(), newExecTopic(), newSettingsTopic(),
 	)
+	root.InitDefaultHelpCmd() // it is added now, and not when the tree runs: it is finished like all others
 	t.finish(root)
 	return t
 }
@@ -187,7 +188,7 @@ func withCause(ctx context.Context, err error) error {
 // execute runs the tree. What cobra itself complains of, before a command is
 // started, is wrong usage.
 func (t *tree) execute(ctx context.Context, args []string) error {
-	err := t.root.ExecuteContext(ctx)
+	cmd, err := t.root.ExecuteContextC(ctx)
 	if err == nil {
 		return stdoutError(t.helpErr)
 	}
@@ -200,7 +201,43 @@ func (t *tree) execute(ctx context.Context, args []string) error {
 	if isA[*usageError]()(err) {
 		return err
 	}
-	return hintf(usagef("%s", err), "'kshare --help' lists commands, 'kshare COMMAND --help' lists flags")
+	// Flags that follow an unknown command are those of its parent to cobra, which
+	// complains of them first.
+	if parent, rest, findErr := t.root.Find(args); findErr == nil && parent.HasSubCommands() {
+		if word := firstWord(parent, rest); word != "" {
+			return needSubcommand(parent, []string{word})
+		}
+	}
+	if cmd == t.root {
+		return hintf(usagef("%s", err), "'kshare --help' lists commands, 'kshare COMMAND --help' lists flags")
+	}
+	return hintf(usagef("%s", err), "'%s --help' says how to call it", cmd.CommandPath())
+}
+
+// firstWord returns the first argument that is neither a flag of cmd nor the value
+// of one, "" if there is none or a flag comes first that cmd does not have.
+func firstWord(cmd *cobra.Command, args []string) string {
+	for i := 0; i < len(args); i++ {
+		name, isFlag := strings.CutPrefix(args[i], "-")
+		if !isFlag {
+			return args[i]
+		}
+		name, _, hasValue := strings.Cut(name, "=")
+		f := cmd.Flag(strings.TrimPrefix(name, "-"))
+		if len(name) == 1 {
+			f = cmd.InheritedFlags().ShorthandLookup(name)
+			if f == nil {
+				f = cmd.Flags().ShorthandLookup(name)
+			}
+		}
+		if f == nil {
+			return ""
+		}
+		if f.NoOptDefVal == "" && !hasValue {
+			i++ // its value
+		}
+	}
+	return ""
 }
 
 // wantsJSON looks for -o json among arguments that could not be parsed.
@@ -276,7 +313,23 @@ func needSubcommand(cmd *cobra.Command, args []string) error {
 	if s := cmd.SuggestionsFor(args[0]); len(s) > 0 {
 		return hintf(err, "did you mean '%s %s'?", cmd.CommandPath(), s[0])
 	}
+	if below := findBelow(cmd, args[0]); below != nil {
+		return hintf(err, "did you mean '%s'?", below.CommandPath())
+	}
 	return hintf(err, "'%s --help' lists commands", cmd.CommandPath())
+}
+
+// findBelow returns the first command of a name below those of cmd, nil if there is
+// none: "pending" is below inspect.
+func findBelow(cmd *cobra.Command, name string) *cobra.Command {
+	for _, sub := range cmd.Commands() {
+		for _, below := range sub.Commands() {
+			if below.Name() == name {
+				return below
+			}
+		}
+	}
+	return nil
 }
 
 // exitAnnotation is the key under which a command keeps its exit codes: the

@@ -32,7 +32,7 @@ func (c *sandboxControl) addTo(fs *pflag.FlagSet) {
 func (c *sandboxControl) resolve(d *Deps) error {
 	c.Control = cmp.Or(c.Control, d.Getenv("KSHARE_SANDBOX_CONTROL"), defaultControl)
 	if _, _, err := net.SplitHostPort(c.Control); err != nil {
-		return usagef("--control %q: want HOST:PORT, such as %s", c.Control, defaultControl)
+		return usagef("--control %q: want HOST:PORT, such as %s", withoutUser(c.Control), defaultControl)
 	}
 	return nil
 }
@@ -82,7 +82,7 @@ func (c *controlClient) clearAll(ctx context.Context) ([]sandbox.Fault, error) {
 func (c *controlClient) do(ctx context.Context, method, path string, body []byte, v any) error {
 	req, err := http.NewRequestWithContext(ctx, method, "http://"+c.address+path, bytes.NewReader(body))
 	if err != nil {
-		return usagef("--control %q: %v", c.address, err)
+		return usagef("--control %q: want HOST:PORT, such as %s", withoutUser(c.address), defaultControl)
 	}
 	if body != nil {
 		req.Header.Set("Content-Type", "application/json")

@@ -227,11 +227,11 @@ func checkControl(c *SandboxConfig) error {
 	}
 	host, port, err := net.SplitHostPort(c.Control)
 	if err != nil || port == "" {
-		return usagef("--control %q: want HOST:PORT, such as 127.0.0.1:9099", c.Control)
+		return usagef("--control %q: want HOST:PORT, such as %s", withoutUser(c.Control), defaultControl)
 	}
 	ip := net.ParseIP(host)
 	if loopback := host == "localhost" || ip != nil && ip.IsLoopback(); !loopback {
-		return usagef("--control %q: not a loopback address", c.Control)
+		return usagef("--control %q: not a loopback address", withoutUser(c.Control))
 	}
 	return nil
 }

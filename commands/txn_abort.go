@@ -55,10 +55,10 @@ a transaction that is being committed, or whose records are in TX_PENDING though
 it was committed: 'kshare drain --abort-hanging' finishes the commit.
 
 It needs ALTER or CLUSTER_ACTION on the cluster, and READ on the topic.`,
-		Example: `  kshare txn abort --token-file token.txt
-  kshare txn abort --topic shipped --partition 3 --start-offset 1200 --yes
-  kshare txn abort --topic shipped --partition 3 --producer-id 4000 --producer-epoch 1
-  kshare txn abort --topic __share_group_state --partition 7 --producer-id 4000 --producer-epoch 1 --dry-run`,
+		Example: `  kshare txn abort --token-file token.txt --yes
+  kshare txn abort --topic shipped --partition 0 --start-offset 1200 --yes
+  kshare txn abort --topic shipped --partition 0 --producer-id 4000 --producer-epoch 0 --yes
+  kshare txn abort --topic __share_group_state --partition 7 --producer-id 4000 --producer-epoch 0 --dry-run`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if len(args) > 0 || from.File != "" {
 				for _, f := range []string{"topic", "partition", "start-offset", "producer-id", "producer-epoch", "coordinator-epoch", "force"} {

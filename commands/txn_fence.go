@@ -58,7 +58,7 @@ The command ends when the abort is complete, after a minute at the latest unless
 	fs := cmd.Flags()
 	fs.BoolVar(&opts.DryRun, "dry-run", false, "show what would be fenced, and do nothing")
 	opts.connection.addTo(fs)
-	return exits(cmd, exitPartial, exitAuth, exitRefused)
+	return exits(cmd, exitPartial, exitAuth, exitUnsupported, exitRefused)
 }
 
 // needIDs is for commands that take transactional IDs as arguments.
@@ -154,13 +154,13 @@ func planTxnFence(ctx context.Context, d *Deps, cl inspect.Cluster, opts txnFenc
 		res.Items = append(res.Items, f)
 	}
 	if len(rep.Gaps) > 0 {
-		return nil, hintf(errors.New(rep.Gaps[0].Reason), "%s", rep.Gaps[0].Advice)
+		return nil, &inspect.GapError{Gap: rep.Gaps[0]}
 	}
 	for i := range res.Items {
 		if f := &res.Items[i]; err != nil && f.Result != "refused" {
 			f.Result = "not_attempted"
 		}
-		d.Notice(fmt.Sprintf("%q: %s", res.Items[i].TransactionalID, res.Items[i].Plan))
+		d.Notice(fmt.Sprintf("to be fenced: %q: %s", res.Items[i].TransactionalID, res.Items[i].Plan))
 	}
 	return res, err
 }

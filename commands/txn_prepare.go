@@ -47,7 +47,7 @@ The transaction is an ordinary one: its coordinator aborts it after
 initialise another producer with the same transactional ID aborts it too.
 
 Without acknowledgements it works on released Kafka as well.`,
-		Example: `  kshare txn prepare --transactional-id billing-1 --group billing --accept orders:0:7-9
+		Example: `  kshare txn prepare --transactional-id billing-1 --group billing --accept orders:0:7-9 --dry-run
   kshare txn prepare --transactional-id billing-1 --produce shipped=records.txt --token-file token.txt --yes`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -55,9 +55,7 @@ Without acknowledgements it works on released Kafka as well.`,
 				return err
 			}
 			res, err := run(cmd.Context(), d, opts)
-			err = d.show(txnPrepareView(res), err)
-			d.tellToken(res)
-			return err
+			return d.showToken(txnPrepareView(res), res, opts.TokenFile, err)
 		},
 	}
 	fs := cmd.Flags()

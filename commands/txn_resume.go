@@ -2,7 +2,6 @@ package commands
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -115,7 +114,7 @@ func newEndCmd(d *Deps, cmd *cobra.Command, decision string, run runFunc[txnEndO
 	from.addTo(fs)
 	fs.BoolVar(&opts.DryRun, "dry-run", false, "tell how the transaction stands and what would be done, and do nothing")
 	opts.connection.addTo(fs)
-	return exits(cmd, exitAuth, exitFenced, exitUnknownOutcome)
+	return exits(cmd, exitAuth, exitUnsupported, exitFenced, exitUnknownOutcome)
 }
 
 // runEnd reads the token and runs the operation.
@@ -159,8 +158,8 @@ func newTxnResumeCmd(d *Deps, run runFunc[txnEndOptions, *txnEndResult]) *cobra.
 		Short: "End a prepared transaction by its token, in any process",
 		Long: `Commit or abort a transaction that another process has prepared, or whose
 outcome was unknown, by its token (KIP-1289, two-phase commit).` + endsLong,
-		Example: `  kshare txn resume --token-file token.txt --commit
-  kshare txn resume --token-file token.txt --abort --dry-run
+		Example: `  kshare txn resume --token-file token.txt --abort --dry-run
+  kshare txn resume --token-file token.txt --commit --yes
   cat token.txt | kshare txn resume - --commit --yes`,
 	}, "", run)
 }
@@ -170,7 +169,7 @@ func newTxnCommitCmd(d *Deps, run runFunc[txnEndOptions, *txnEndResult]) *cobra.
 		Use:   "commit [<token>]",
 		Short: "Commit a prepared transaction by its token",
 		Long:  `Commit a transaction by its token, as 'kshare txn resume --commit' does.` + endsLong,
-		Example: `  kshare txn commit --token-file token.txt
+		Example: `  kshare txn commit --token-file token.txt --yes
   cat token.txt | kshare txn commit - --yes`,
 	}, decideCommit, run)
 }
@@ -210,7 +209,7 @@ transaction any more: in both cases it cannot be told how it ended.`,
 	}
 	from.addTo(cmd.Flags())
 	opts.connection.addTo(cmd.Flags())
-	return exits(cmd, exitAuth, exitFenced, exitUnknownOutcome)
+	return exits(cmd, exitAuth, exitUnsupported, exitFenced, exitUnknownOutcome)
 }
 
 // looksLikeToken holds for what was meant as a token and is damaged.
@@ -400,7 +399,7 @@ func describeByID(ctx context.Context, d *Deps, cl *cluster.Client, id string) (
 		return nil, err
 	}
 	if len(rep.Gaps) > 0 {
-		return nil, hintf(errors.New(rep.Gaps[0].Reason), "%s", rep.Gaps[0].Advice)
+		return nil, &inspect.GapError{Gap: rep.Gaps[0]}
 	}
 	res := &txnEndResult{ClusterID: rep.ClusterID}
 	for _, row := range rep.Rows {

@@ -226,7 +226,7 @@ func equal[T comparable](a, b *T) bool {
 // newGap returns the gap that a broker's error, or its silence, leaves. what says
 // what it did not do, such as "list its transactions".
 func newGap(source Source, node int32, what string, err error) Gap {
-	g := Gap{Source: source, Broker: new(node), Reason: fmt.Sprintf("broker %d did not %s: %s", node, what, cluster.Name(err))}
+	g := Gap{Source: source, Broker: new(node), Reason: fmt.Sprintf("broker %d did not %s: %s", node, what, cluster.Name(err)), cause: err}
 	if ke, ok := errors.AsType[*kerr.Error](err); ok {
 		g.KafkaError = ke.Message
 	}
@@ -244,7 +244,7 @@ func silentGap(source Source, b cluster.BrokerVersions) Gap {
 // hides, such as "open transactions may be hidden".
 func aclGap(source Source, acl ACL, code *kerr.Error, hidden string) Gap {
 	return Gap{
-		Source: source, ACL: &acl, KafkaError: code.Message,
+		Source: source, ACL: &acl, KafkaError: code.Message, cause: code,
 		Reason: fmt.Sprintf("this principal lacks %s (%s), so %s", acl, code.Message, hidden),
 		Advice: "grant it: " + acl.grant(),
 	}

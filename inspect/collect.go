@@ -490,7 +490,7 @@ func (ev *Evidence) since(prev *Evidence) {
 
 // errorGap is the gap that an error leaves which is of no broker in particular.
 func errorGap(source Source, what string, err error) Gap {
-	g := Gap{Source: source, Reason: fmt.Sprintf("%s: %s", what, cluster.Name(err))}
+	g := Gap{Source: source, Reason: fmt.Sprintf("%s: %s", what, cluster.Name(err)), cause: err}
 	if ke, ok := errors.AsType[*kerr.Error](err); ok {
 		g.KafkaError = ke.Message
 	}

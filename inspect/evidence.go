@@ -1,7 +1,9 @@
 package inspect
 
 import (
+	"errors"
 	"fmt"
+	"maps"
 	"math"
 	"slices"
 	"strings"
@@ -9,6 +11,7 @@ import (
 
 	"github.com/kshare/kshare/cluster"
 	"github.com/kshare/kshare/wire"
+	"github.com/twmb/franz-go/pkg/kerr"
 )
 
 // stateTopic holds the state of share-partitions (KIP-932). A transaction in
@@ -68,6 +71,33 @@ type Evidence struct {
 	// be described, so that no topic is known not to exist.
 	Topics map[[16]byte]string
 	Gaps   []Gap // what could not be seen, in the order of discovery
+}
+
+// Missing returns an error for the first group or topic of a filter that does not
+// exist, and nil where something is not known: what is misspelt has nothing
+// pending, and whoever asks about it must not hear that. It may return
+// *GroupNotFoundError, or *cluster.Error with UNKNOWN_TOPIC_OR_PARTITION.
+func (e *Evidence) Missing(f Filter) error {
+	if len(e.Gaps) > 0 {
+		return nil
+	}
+	for _, id := range f.Groups {
+		if !slices.ContainsFunc(e.Groups, func(g Group) bool { return g.GroupID == id }) {
+			return &GroupNotFoundError{GroupID: id}
+		}
+	}
+	if e.Topics == nil || slices.ContainsFunc(e.States, func(s ShareState) bool { return e.Topics[s.TopicID] == "" }) {
+		return nil // one that was deleted has no name any more, and may be meant
+	}
+	existing := slices.Collect(maps.Values(e.Topics))
+	for _, name := range f.Topics {
+		if !slices.Contains(existing, name) {
+			return &cluster.Error{
+				Op: fmt.Sprintf("describe topic %q", name), Broker: -1, Err: kerr.UnknownTopicOrPartition, Advice: "check its name",
+			}
+		}
+	}
+	return nil
 }
 
 // Transaction is a transaction as its coordinator tells of it
@@ -254,7 +284,33 @@ type Gap struct {
 	KafkaError string `json:"kafka_error,omitempty"`
 	ACL        *ACL   `json:"acl"`              // that is missing; nil: another reason
 	Advice     string `json:"advice,omitempty"` // what to do about it
+
+	cause error // nil: another reason than an error
 }
+
+// GapError is a gap in the way of what needs an answer without gaps.
+type GapError struct{ Gap Gap }
+
+// Error returns the reason.
+func (e *GapError) Error() string { return e.Gap.Reason }
+
+// Unwrap returns the error that left the gap, nil if it was none.
+func (e *GapError) Unwrap() error { return e.Gap.cause }
+
+// Hint returns the advice, or that of the error that left the gap; "" when there
+// is none.
+func (e *GapError) Hint() string {
+	if h, ok := errors.AsType[interface {
+		error
+		Hint() string
+	}](e.Gap.cause); ok && e.Gap.Advice == "" {
+		return h.Hint()
+	}
+	return e.Gap.Advice
+}
+
+// BrokerID returns the node ID of the broker; -1 when it is none in particular.
+func (e *GapError) BrokerID() int32 { return brokerOf(e.Gap) }
 
 // ACL is a permission (Kafka's own names).
 type ACL struct {

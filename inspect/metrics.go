@@ -13,6 +13,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/kshare/kshare/cluster"
 	"golang.org/x/sync/errgroup"
 )
 
@@ -98,6 +99,22 @@ type MetricsReport struct {
 	Alerts    []MetricAlert    `json:"alerts"`    // in the order of [MetricAlerts]
 }
 
+// Unanswered returns an error where no endpoint has answered, so that nothing is
+// known: that of each of them. nil: one has.
+func (r *MetricsReport) Unanswered() error {
+	var errs []error
+	for _, e := range r.Endpoints {
+		if e.silent == nil {
+			return nil
+		}
+		errs = append(errs, fmt.Errorf("%s: %w", e.Endpoint, e.silent))
+	}
+	if len(errs) == 0 {
+		return nil
+	}
+	return fmt.Errorf("no endpoint answered: %w", cluster.Join(errs...))
+}
+
 // Incomplete reports whether an endpoint did not answer.
 func (r *MetricsReport) Incomplete() bool {
 	return slices.ContainsFunc(r.Endpoints, func(e EndpointReport) bool { return e.Error != nil })
@@ -110,6 +127,8 @@ type EndpointReport struct {
 	Brokers  []string     `json:"brokers"` // that it speaks for, sorted; see MetricRow.Broker
 	Series   int          `json:"series"`  // that are of [Metrics]
 	Error    *string      `json:"error"`   // nil: it answered each time
+
+	silent error // why it did not answer at the last look; nil: it answered at some
 }
 
 // MetricRow is one metric of one broker.
@@ -329,8 +348,14 @@ func newMetricsReport(index *metricIndex, o MetricsOptions, names []string, hist
 	for i, e := range o.Endpoints {
 		report := EndpointReport{Endpoint: e.String(), Kind: e.Kind, Series: last.answers[i].series, Brokers: []string{}}
 		seen := make(map[string]bool)
+		answered := false
 		for n, look := range history {
-			if err := look.answers[i].err; err != nil {
+			err := look.answers[i].err
+			answered = answered || err == nil
+			if report.silent = err; answered {
+				report.silent = nil
+			}
+			if err != nil {
 				text := err.Error()
 				if len(history) > 1 {
 					text = fmt.Sprintf("look %d of %d: %s", n+1, len(history), text)

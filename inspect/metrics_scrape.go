@@ -14,6 +14,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/kshare/kshare/cluster"
 	"github.com/kshare/kshare/internal/promtext"
 )
 
@@ -69,7 +70,11 @@ func (s *metricsReader) fetch(req *http.Request) (*page, error) {
 	}
 	if resp.StatusCode != http.StatusOK {
 		_ = resp.Body.Close()
-		return nil, fmt.Errorf("HTTP status %s", resp.Status)
+		err := fmt.Errorf("HTTP status %s", resp.Status)
+		if resp.StatusCode == http.StatusUnauthorized || resp.StatusCode == http.StatusForbidden {
+			return nil, &cluster.AuthError{Err: err, Advice: "check the user and the password in the URL"}
+		}
+		return nil, err
 	}
 	return &page{body: resp.Body, limit: s.limit, contentType: resp.Header.Get("Content-Type")}, nil
 }

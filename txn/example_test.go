@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log"
+	"sync/atomic"
 
 	"github.com/kshare/kshare/cluster"
 	"github.com/kshare/kshare/sandbox"
@@ -14,15 +15,31 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 )
 
-// orders starts a sandbox whose topic "orders" holds two records, and a member
-// of the share group "billing" that has acquired them.
-func orders(ctx context.Context) (cl *cluster.Client, c *share.Consumer, b *share.Batch, stop func()) {
+// start starts a sandbox with two topics.
+func start(ctx context.Context) *sandbox.Sandbox {
 	sb, err := sandbox.Start(ctx, sandbox.WithTopics(
 		sandbox.Topic{Name: "orders", Partitions: 1}, sandbox.Topic{Name: "shipped", Partitions: 1},
 	))
 	if err != nil {
 		log.Fatal(err)
 	}
+	return sb
+}
+
+// orders starts a sandbox whose topic "orders" holds two records, and a member
+// of the share group "billing" that has acquired them.
+func orders(ctx context.Context) (cl *cluster.Client, c *share.Consumer, b *share.Batch, stop func()) {
+	sb := start(ctx)
+	cl, c, b, leave := acquire(ctx, sb)
+	return cl, c, b, func() {
+		leave()
+		_ = sb.Close()
+	}
+}
+
+// acquire produces two records and makes a member that acquires them.
+func acquire(ctx context.Context, sb *sandbox.Sandbox) (cl *cluster.Client, c *share.Consumer, b *share.Batch, leave func()) {
+	var err error
 	if cl, err = cluster.Connect(ctx, cluster.Config{BootstrapServers: sb.Addrs()}); err != nil {
 		log.Fatal(err)
 	}
@@ -46,7 +63,6 @@ func orders(ctx context.Context) (cl *cluster.Client, c *share.Consumer, b *shar
 	return cl, c, b, func() {
 		_ = c.Close(ctx)
 		cl.Close()
-		_ = sb.Close()
 	}
 }
 
@@ -173,4 +189,84 @@ func ExampleClassify() {
 	// abortable
 	// fatal
 	// outcome unknown
+}
+
+// stagings counts what Kafka's own producer counts.
+type stagings struct{ sent, failed atomic.Int64 }
+
+// ShareAcknowledgementsSent is called by several goroutines at once.
+func (s *stagings) ShareAcknowledgementsSent(err error) {
+	s.sent.Add(1)
+	if err != nil {
+		s.failed.Add(1)
+	}
+}
+
+// A program that measures in its own way passes a hook. Package metrics has one
+// for Prometheus.
+func ExampleMetrics() {
+	ctx := context.Background()
+	cl, c, b, stop := orders(ctx)
+	defer stop()
+
+	var counts stagings
+	a, err := txn.NewAcknowledger(ctx, cl, txn.AcknowledgerConfig{TransactionalID: "to-file-1", Metrics: &counts})
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer a.Close(ctx)
+	all := txn.ShareAcknowledgements{Acknowledgements: b.All(wire.Accept), Group: c.GroupMetadata()}
+	if err := a.CommitAcknowledgements(ctx, all); err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println(counts.sent.Load(), "sent,", counts.failed.Load(), "failed")
+	// Output: 1 sent, 0 failed
+}
+
+// A test has the sandbox fail, and looks that nothing is lost or doubled by it.
+func ExampleSession_Abort() {
+	ctx := context.Background()
+	sb := start(ctx)
+	defer sb.Close()
+	cl, c, b, leave := acquire(ctx, sb)
+	defer leave()
+	s, err := txn.NewSession(ctx, cl, txn.Config{TransactionalID: "shipping-1"})
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer s.Close(ctx)
+
+	key := sb.Dialect().Key // of TxnShareAcknowledge
+	fault := sandbox.Fault{Kind: sandbox.FaultAnswerError, APIKey: &key, Error: "TRANSACTION_ABORTABLE", Count: 1}
+	if _, err := sb.InjectFault(ctx, fault); err != nil {
+		log.Fatal(err)
+	}
+	for {
+		if err := s.Begin(ctx); err != nil {
+			log.Fatal(err)
+		}
+		err := s.SendShareAcknowledgements(ctx, txn.ShareAcknowledgements{
+			Acknowledgements: b.All(wire.Accept), Group: c.GroupMetadata(), Leaders: b.Leaders(),
+		})
+		if err == nil {
+			break
+		}
+		fmt.Println("not staged:", txn.Classify(err))
+		if err := s.Abort(ctx); err != nil {
+			log.Fatal(err)
+		}
+		c.Reset() // gives back what this member may still hold
+		if b, err = c.Poll(ctx, 2); err != nil {
+			log.Fatal(err)
+		}
+		fmt.Println("delivered again:", b.Len())
+	}
+	fmt.Println("pending:", sb.Pending()[0].FirstOffset, "to", sb.Pending()[0].LastOffset)
+	if err := s.Commit(ctx, txn.Guard{}); err != nil {
+		log.Fatal(err)
+	}
+	// Output:
+	// not staged: abortable
+	// delivered again: 2
+	// pending: 0 to 1
 }

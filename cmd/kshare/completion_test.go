@@ -95,7 +95,7 @@ func TestCompletionInShells(t *testing.T) {
 	const withPackage = "/usr/share/bash-completion/bash_completion"
 	for _, c := range []struct {
 		name, shell string
-		complete    func(t *testing.T, sh *shell, lines []typed) []string
+		complete    func(t *testing.T, sh *completingShell, lines []typed) []string
 		before      string
 		needs       string // a file
 	}{
@@ -113,7 +113,7 @@ func TestCompletionInShells(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			sh := &shell{name: c.shell, dir: dir, script: script, before: c.before, env: []string{
+			sh := &completingShell{name: c.shell, dir: dir, script: script, before: c.before, env: []string{
 				"B=" + servers, "KSHARE_CONFIG=" + filepath.Join(dir, "config.yaml"), "HOME=" + dir,
 				"XDG_CONFIG_HOME=" + dir, "INPUTRC=/dev/null", "TERM=dumb", "GORACE=atexit_sleep_ms=0",
 			}}
@@ -185,7 +185,7 @@ func TestCompletionIsListed(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	sh := &shell{name: "bash", dir: t.TempDir(), script: script, env: []string{
+	sh := &completingShell{name: "bash", dir: t.TempDir(), script: script, env: []string{
 		"INPUTRC=/dev/null", "TERM=dumb", "COLUMNS=100", "GORACE=atexit_sleep_ms=0", "KSHARE_CONFIG=/none",
 	}}
 	completeInBash(t, sh, []typed{{line: "kshare drain --sasl-mechanism SCRAM-SHA-\t"}, {line: "kshare ctp --partition \t"}, {line: "kshare txn f\t"}})
@@ -220,8 +220,8 @@ func needShell(t *testing.T, name, file string) {
 	}
 }
 
-// shell is a shell with the script of completion.
-type shell struct {
+// completingShell is a shell with the script of completion.
+type completingShell struct {
 	name, dir, script string
 	before            string // what it does first; zsh then finds the script by itself
 	env               []string
@@ -230,7 +230,7 @@ type shell struct {
 
 // run runs the shell to its end with a script of its own, and returns the file
 // $RESULT, which that writes.
-func (s *shell) run(t *testing.T, script, stdin string, args ...string) string {
+func (s *completingShell) run(t *testing.T, script, stdin string, args ...string) string {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
@@ -261,7 +261,7 @@ func (s *shell) run(t *testing.T, script, stdin string, args ...string) string {
 }
 
 // completeInBash types lines to bash, and a TAB behind each.
-func completeInBash(t *testing.T, s *shell, lines []typed) []string {
+func completeInBash(t *testing.T, s *completingShell, lines []typed) []string {
 	t.Helper()
 	// C-g notes what the line is, C-u clears it.
 	var keys strings.Builder
@@ -279,7 +279,7 @@ source "$SCRIPT"
 }
 
 // completeInZsh does the same on a terminal of zsh's own, which it needs.
-func completeInZsh(t *testing.T, s *shell, lines []typed) []string {
+func completeInZsh(t *testing.T, s *completingShell, lines []typed) []string {
 	t.Helper()
 	var all strings.Builder
 	for _, l := range lines {
@@ -311,7 +311,7 @@ zpty -d shell
 }
 
 // completeInFish asks fish what it would offer.
-func completeInFish(t *testing.T, s *shell, lines []typed) []string {
+func completeInFish(t *testing.T, s *completingShell, lines []typed) []string {
 	t.Helper()
 	var script strings.Builder
 	script.WriteString("source $SCRIPT\n")

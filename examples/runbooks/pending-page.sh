@@ -76,7 +76,7 @@ if nothing; then
 	[ "$incomplete" = 0 ] || stop 3 "nothing is to be seen, which is not nothing: see to the above first"
 	note "$(answered .data.reason)"
 	compare
-	note "it has resolved by itself: see who is slow to commit, by 'kshare inspect pending --watch'"
+	note "it has resolved by itself, or is younger than $age: see who is slow to commit, by 'kshare inspect pending --watch'"
 	exit 0
 fi
 

@@ -62,6 +62,7 @@ func mayImport() map[string][]string {
 		"internal/bigcluster": {"wire"},
 		"internal/fakekafka":  nil,
 		"internal/kafkatest":  nil,
+		"internal/mdtest":     nil,
 		"internal/scene":      append([]string{"sandbox"}, client...),
 		"internal/schematest": nil,
 		"internal/terminal":   nil,
@@ -69,6 +70,7 @@ func mayImport() map[string][]string {
 		// These have tests only, or stand apart.
 		"internal/archtest":   nil,
 		"bench":               append([]string{"ctp", "inspect", "internal/bigcluster", "internal/kafkatest", "sandbox"}, client...),
+		"docs":                nil,
 		"docs/gen":            {"commands", "completions"},
 		"examples":            nil,
 		"examples/gen":        nil,

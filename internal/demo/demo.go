@@ -207,7 +207,11 @@ func (t *tour) copy(ctx context.Context) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	return fmt.Sprintf("%d consumed, %d produced, %d rejected, in %d transactions, %d aborted", res.Consumed, res.Produced, res.Rejected, res.Committed, res.Aborted), nil
+	transactions := "transactions"
+	if res.Committed == 1 {
+		transactions = "transaction"
+	}
+	return fmt.Sprintf("%d consumed, %d produced, %d rejected, in %d %s, %d aborted", res.Consumed, res.Produced, res.Rejected, res.Committed, transactions, res.Aborted), nil
 }
 
 // stage leaves a transaction open whose records are all in one group of their
