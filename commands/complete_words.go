@@ -33,6 +33,9 @@ func flagWords() map[string]words {
 		"--output":           oneFrom(outputFormats),
 		"--timeout":          nothing(),
 		"--color":            oneOf(colorAuto, colorAlways, colorNever),
+		"--columns":          nothing(), // the table is not known before the command has run
+		"--output-jq":        nothing(),
+		"--time-zone":        among(completions.Choice{Word: "UTC"}, completions.Choice{Word: "Local", About: "that of this machine"}),
 
 		// Of connections.
 		"--dialect":               oneFrom(dialects),

@@ -90,7 +90,7 @@ open transaction is aborted and everything that was acquired is given back.`,
 	fs.StringVar(&opts.To, "to", "", "destination `topic`")
 	fs.StringVar(&opts.GroupID, "group", "", "share `group` (default kshare- and the source topic)")
 	fs.StringVar(&opts.TransactionalID, "transactional-id", "", "`prefix` of the workers' transactional IDs (default kshare-ctp- and the group)")
-	fs.StringVar(&opts.JQ, "jq", "", "transform values by a jq `expression`")
+	fs.StringVar(&opts.JQ, "jq", "", "transform values by a jq `expression`; --output-jq filters the result")
 	fs.StringVar(&guarantee, "guarantee", string(ctp.ExactlyOnce), "`promise` about each record: exactly-once, or at-least-once where the cluster lacks the former")
 	fs.StringVar(&onError, "on-error", string(ctp.Fail), "`what` becomes of a record that cannot be transformed: fail, release or reject")
 	fs.IntVar(&opts.BatchRecords, "batch-records", ctp.DefaultBatchRecords, "most `records` of one transaction")
