@@ -29,6 +29,21 @@ var unexecuted = map[string]string{
 	"make bench":    "takes minutes",
 	"go build -o kshare ./cmd/kshare && GODEBUG=inittrace=1 ./kshare version":        "leaves a program behind",
 	"kshare inspect metrics --endpoint b1:9404 --endpoint b2:9404 --for 60s --check": "needs two real brokers",
+	"sudo apt-get install ./kshare_1.2.3_amd64.deb":                                  "needs a release",
+	"sudo dnf install ./kshare-1.2.3-1.x86_64.rpm":                                   "needs a release",
+	"sudo apk add --allow-untrusted ./kshare_1.2.3_x86_64.apk":                       "needs a release",
+	"brew install --cask kshare/tap/kshare":                                          "needs a release",
+	"docker run --rm ghcr.io/kshare/kshare:1.2.3 feature describe -b kafka:9092":     "needs a release",
+	"cosign verify-blob checksums.txt --bundle checksums.txt.sigstore.json --certificate-oidc-issuer https://token.actions.githubusercontent.com --certificate-identity https://github.com/kshare/kshare/.github/workflows/release.yml@refs/tags/v1.2.3": "needs a release",
+	"sha256sum --ignore-missing -c checksums.txt": "needs a release",
+	"cosign verify ghcr.io/kshare/kshare:1.2.3 --certificate-oidc-issuer https://token.actions.githubusercontent.com --certificate-identity https://github.com/kshare/kshare/.github/workflows/release.yml@refs/tags/v1.2.3": "needs a release",
+	`jq -r '.components[] | "\(.name) \(.version)"' kshare_1.2.3_linux_amd64.cdx.json`: "needs a release",
+	"go version -m /usr/bin/kshare":                                                                 "needs a release",
+	"govulncheck -mode=binary /usr/bin/kshare":                                                      "needs a release",
+	"git clone --branch v1.2.3 https://github.com/kshare/kshare && cd kshare":                       "needs the network",
+	"go run github.com/goreleaser/goreleaser/v2@v2.13.0 release --clean --skip=publish,docker,sign": "is run by .ci/packages",
+	"diff dist/checksums.txt ~/Downloads/checksums.txt":                                             "needs a release",
+	`CGO_ENABLED=0 go build -trimpath -buildvcs=true -o kshare -ldflags "-s -w -X github.com/kshare/kshare/commands.version=1.2.3 -X github.com/kshare/kshare/commands.commit=$(git rev-parse HEAD) -X github.com/kshare/kshare/commands.date=$(TZ=UTC git show -s --date=format-local:%Y-%m-%dT%H:%M:%SZ --format=%cd)" ./cmd/kshare`: "is run by .ci/packages",
 }
 
 // harmless matches what commands of pages begin with. Another one is not run: a
