@@ -359,9 +359,9 @@ func (*typing) offsetReset() []completions.Choice {
 }
 
 // columns are those of what the command shows, in the case that is typed.
-func (t *typing) columns() []completions.Choice {
-	names := columnsOf(t.d.viewsOf(commandPath(t.cmd)))
-	if t.word == "" || t.word != strings.ToUpper(t.word) {
+func (y *typing) columns() []completions.Choice {
+	names := columnsOf(y.d.viewsOf(commandPath(y.cmd)))
+	if y.word == "" || y.word != strings.ToUpper(y.word) {
 		for i, name := range names {
 			names[i] = strings.ToLower(name)
 		}
