@@ -51,7 +51,7 @@ func featureMatrixView(m *featureMatrixResult) output.View {
 	}
 	t := output.NewTable("CLIENT", "BROKER", "OUTCOME", "BROKERS-HERE")
 	for _, c := range m.Cells {
-		t.Row(output.Key(c.Client), c.Broker, c.Outcome, joinNodes(c.Here))
+		t.Row(output.Key(c.Client), output.Key(c.Broker), c.Outcome, joinNodes(c.Here))
 	}
 	return output.View{
 		Kind: "feature.matrix", Version: 1, ClusterID: m.report.ClusterID,

@@ -174,7 +174,7 @@ func groupConfigTable(groups []inspect.GroupRow) *output.Table {
 			continue
 		}
 		for _, c := range g.Configs {
-			t.Row(output.Key(g.GroupID), c.Name, c.Value, c.Source, c.BrokerConfig)
+			t.Row(output.Key(g.GroupID), output.Key(c.Name), c.Value, c.Source, c.BrokerConfig)
 		}
 	}
 	return t

@@ -37,7 +37,7 @@ func (r *resultFlags) addTo(fs *pflag.FlagSet) {
 	fs.StringSliceVar(&r.Columns, "columns", nil, "show these columns alone, `name,...` in that order; for table, wide and csv")
 	fs.BoolVar(&r.NoHeaders, "no-headers", false, "leave out the headings, and what is no row; for table, wide and csv")
 	fs.StringVar(&r.OutputJQ, flagOutputJQ, "", "filter the JSON of the result by a jq `expression`; implies -o json")
-	fs.StringVar(&r.JQ, flagJQ, "", "the same as --output-jq, except for 'kshare ctp', which transforms records by it")
+	fs.StringVar(&r.JQ, flagJQ, "", "the same as --output-jq `expression`; but 'kshare ctp' transforms records by its --jq")
 	fs.BoolVarP(&r.Raw, "raw-output", "r", false, "write strings that --output-jq results in without quotes")
 	fs.StringVar(&r.TimeZone, "time-zone", "", "show times in tables in this `zone`: UTC, Local, or a name such as Europe/Paris (default UTC)")
 }

@@ -284,7 +284,7 @@ func TestExamplesOfOutput(t *testing.T) {
 	}
 	found := 0
 	for line := range strings.Lines(string(page)) {
-		example, ok := strings.CutPrefix(line, "    kshare ")
+		example, ok := strings.CutPrefix(line, "$ kshare ")
 		if !ok {
 			continue
 		}

@@ -188,6 +188,28 @@ func TestRowsFit(t *testing.T) {
 	}
 }
 
+// What names a row is cut after all else, as long as it leaves half of the width.
+func TestKeysAreCutLast(t *testing.T) {
+	table := NewTable("GROUP", "CONFIG", "MEANING")
+	table.Row(Key("billing"), Key("share.record.lock.duration.ms"), "how long a record stays acquired by a member")
+	for width, want := range map[int]string{
+		200: "billing  share.record.lock.duration.ms  how long a record stays acquired by a member",
+		80:  "billing  share.record.lock.duration.ms  how long a record stays acquired by a m\u2026",
+		60:  "billing  share.record.lock.durat\u2026  how long a record stays \u2026",
+		40:  "billing  share.record.\u2026  how long a rec\u2026",
+		30:  "billing  share.re\u2026  how long \u2026",
+		26:  "billing  share.record.\u2026  \u2026",
+	} {
+		var b bytes.Buffer
+		if err := Write(&b, View{Kind: "test", Version: 1, Items: 1, Table: table}, Options{Width: width, NoHeaders: true}); err != nil {
+			t.Fatal(err)
+		}
+		if got := strings.TrimSuffix(b.String(), "\n"); got != want {
+			t.Errorf("at %d columns the row is %q, want %q", width, got, want)
+		}
+	}
+}
+
 func TestTimeZone(t *testing.T) {
 	berlin := time.FixedZone("", 3600)
 	v := columnsView()

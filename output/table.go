@@ -2,8 +2,10 @@ package output
 
 import (
 	"bytes"
+	"cmp"
 	"fmt"
 	"reflect"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -248,7 +250,8 @@ const (
 const ellipsis = "\u2026"
 
 // fit cuts cells until rows fit width: the widest columns first, and none below
-// its floor. What does not fit even so, columns from the right, is left out, with
+// its floor. What names a row is cut after what is said of it, unless it takes more
+// than half of the width, and headings are cut after cells. What does not fit even so, columns from the right, is left out, with
 // an ellipsis in its place: a row is one line. It returns how many columns stay.
 func (t *Table) fit(grid [][]string, width int) int {
 	widths, floors := t.widths(grid)
@@ -256,7 +259,14 @@ func (t *Table) fit(grid [][]string, width int) int {
 	if n < len(widths) {
 		width -= len(columnGap) + twwidth.Width(ellipsis)
 	}
-	cut := narrow(widths[:n], floors, width)
+	headed := slices.Clone(floors)
+	for i, h := range grid[0] {
+		headed[i] = max(headed[i], twwidth.Width(h))
+	}
+	cut := make([]bool, n)
+	for _, f := range [][]int{t.keyFloors(grid, headed, width), headed, floors} {
+		narrow(widths[:n], f, width, cut)
+	}
 	for r, row := range grid {
 		for i, s := range row[:n] {
 			if cut[i] && twwidth.Width(s) > widths[i] {
@@ -289,6 +299,33 @@ func (t *Table) widths(grid [][]string) (widths, floors []int) {
 	return widths, floors
 }
 
+// keyFloors are the floors as long as cells that name their row are not cut. Such
+// columns have half of the width, and a long one no more than what others leave.
+func (t *Table) keyFloors(grid [][]string, floors []int, width int) []int {
+	named := make([]int, len(floors)) // the width of such cells, 0 in other columns
+	var keys []int                    // the columns that have some
+	for r, row := range t.rows {
+		for i, c := range row {
+			if c.style != StyleKey {
+				continue
+			}
+			if named[i] == 0 {
+				keys = append(keys, i)
+			}
+			named[i] = max(named[i], twwidth.Width(grid[r+1][i]))
+		}
+	}
+	slices.SortFunc(keys, func(a, b int) int { return cmp.Compare(named[a], named[b]) })
+	out := slices.Clone(floors)
+	left := width / 2
+	for i, k := range keys {
+		w := min(named[k], left/(len(keys)-i))
+		left -= w
+		out[k] = max(out[k], w)
+	}
+	return out
+}
+
 // fitting returns how many columns, from the left, have room at their narrowest; 1
 // at least. Where some have not, an ellipsis needs room too.
 func fitting(floors []int, width int) int {
@@ -306,13 +343,12 @@ func fitting(floors []int, width int) int {
 }
 
 // narrow makes the widest columns narrower until all of them fit, as long as one
-// has something to give, and returns which it has made so.
-func narrow(widths, floors []int, width int) (cut []bool) {
+// has something to give, and notes which it has made so.
+func narrow(widths, floors []int, width int, cut []bool) {
 	total := len(columnGap) * (len(widths) - 1)
 	for _, w := range widths {
 		total += w
 	}
-	cut = make([]bool, len(widths))
 	for ; total > width; total-- {
 		widest := -1
 		for i, w := range widths {
@@ -326,7 +362,6 @@ func narrow(widths, floors []int, width int) (cut []bool) {
 		widths[widest]--
 		cut[widest] = true
 	}
-	return cut
 }
 
 func newTablewriter(b *bytes.Buffer) *tablewriter.Table {

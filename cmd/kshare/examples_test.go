@@ -28,7 +28,7 @@ hold() { kshare -q txn prepare --transactional-id "$1" --group billing --accept 
 
 // noCluster are the commands whose examples need none.
 var noCluster = map[string]bool{
-	"kshare": true, "kshare completion": true, "kshare demo": true, "kshare feature dependencies": true, "kshare feature mapping": true,
+	"kshare completion": true, "kshare demo": true, "kshare feature dependencies": true, "kshare feature mapping": true,
 	"kshare sandbox": true, "kshare sandbox run": true, "kshare version": true, "kshare config": true, "kshare config check": true,
 	"kshare config delete-context": true, "kshare config get-contexts": true, "kshare config set-context": true,
 	"kshare config use-context": true, "kshare config view": true,

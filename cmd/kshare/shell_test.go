@@ -121,9 +121,17 @@ func (s *shell) feed(line string) {
 	}
 }
 
+// takenPorts are those of shells that have not ended, which need not listen yet.
+var takenPorts struct {
+	sync.Mutex
+	ports map[string]bool
+}
+
 // takePorts finds ports that are free, consecutive where those of pages are.
 func (s *shell) takePorts() {
 	s.t.Helper()
+	takenPorts.Lock()
+	defer takenPorts.Unlock()
 	first, _ := strconv.Atoi(pagePorts[0])
 	for range 100 {
 		base := 5000 + rand.IntN(3900)
@@ -134,15 +142,32 @@ func (s *shell) takePorts() {
 			used := strconv.Itoa(base + n - first)
 			s.ports[p], s.shown[used] = used, p
 			l, err := net.Listen("tcp", "127.0.0.1:"+used)
-			if err != nil {
+			if err != nil || takenPorts.ports[used] {
 				free = false
+			}
+			if err != nil {
 				break
 			}
 			_ = l.Close()
 		}
-		if free {
-			return
+		if !free {
+			continue
 		}
+		if takenPorts.ports == nil {
+			takenPorts.ports = map[string]bool{}
+		}
+		mine := s.shown
+		for p := range mine {
+			takenPorts.ports[p] = true
+		}
+		s.t.Cleanup(func() {
+			takenPorts.Lock()
+			defer takenPorts.Unlock()
+			for p := range mine {
+				delete(takenPorts.ports, p)
+			}
+		})
+		return
 	}
 	s.t.Fatal("no free ports")
 }

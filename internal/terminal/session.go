@@ -30,7 +30,6 @@ type Session struct {
 	pty     io.ReadWriteCloser
 	answers io.Closer     // of the screen to what programs ask it
 	read    chan struct{} // closed when all output is on the screen
-	width   int
 
 	mu      sync.Mutex // of what follows
 	screen  *vt.Emulator
@@ -42,7 +41,6 @@ func Start(ctx context.Context, o Options, program string, args ...string) (*Ses
 	s := &Session{
 		cmd:    exec.CommandContext(ctx, program, args...),
 		read:   make(chan struct{}),
-		width:  o.Width,
 		screen: vt.NewEmulator(o.Width, o.Height), changed: make(chan struct{}),
 	}
 	answers, ok := s.screen.InputPipe().(io.Closer)
