@@ -33,17 +33,11 @@ var unexecuted = map[string]string{
 
 // harmless matches what commands of pages begin with. Another one is not run: a
 // page may tell its readers to install something, which a test must not do.
-var harmless = regexp.MustCompile(`^(KSHARE_[A-Z_]+=[^ ]+ )*(kshare|go run \./cmd/kshare|examples/runbooks/[a-z-]+\.sh|head|tail|cat|echo|export|wait|kill)( |$)`)
+var harmless = regexp.MustCompile(`^(KSHARE_[A-Z_]+=[^ ]+ )*(kshare|go run \./cmd/kshare|examples/runbooks/[a-z-]+\.sh|head|tail|cat|echo|export|wait|kill|#)( |$)`)
 
 // before is what a page takes for granted, by its path: shell commands that are
 // not shown.
 var before = map[string]string{
-	"docs/output.md": `head -n 12 examples/orders.ndjson >orders.ndjson
-kshare sandbox run --port 9092 --topic orders:1 --topic shipped:1 --topic big:1 --load orders=orders.ndjson >sandbox.out 2>&1 &
-until grep -q 127.0.0.1 sandbox.out; do sleep 0.1; done
-export KSHARE_BOOTSTRAP_SERVER=127.0.0.1:9092
-kshare -q ctp --from orders --to shipped --group billing --auto-offset-reset earliest --isolation-level read_committed --max-records 4 >/dev/null &&
-kshare -q txn prepare --transactional-id billing-1 --group billing --accept orders:0:4-6 --txn-timeout 10m --yes >/dev/null 2>&1`,
 	"docs/connecting.md": `cat >client.properties <<'END'
 bootstrap.servers=broker1:9093
 security.protocol=SASL_SSL
