@@ -39,7 +39,9 @@ func main() {
 }
 
 const (
-	recordBytes = 100
+	// recordValue is JSON, for --jq.
+	recordValue = `{"id":1000001,"customer":"c-0339","status":"paid","total_minor":8198,"at":"2026-01-01T00:00:04.47Z"}`
+	recordBytes = len(recordValue)
 	partitions  = 12
 	txnRecords  = 5000
 )
@@ -115,7 +117,7 @@ func serve(addrs string, stop func() error, err error) error {
 // client runs one client and prints what it cost this process.
 func client(ctx context.Context, j job) error {
 	loop, ok := map[string]func(context.Context, job) error{
-		"group": groupLoop, "ctp": ctpLoop, "exec": execLoop, "workers": workersLoop,
+		"group": groupLoop, "ctp": ctpLoop, "exec": execLoop, "workers": workersLoop, "jq": jqLoop, "jqworkers": jqWorkersLoop,
 		"pending": inspectPending, "list": listTransactions,
 	}[j.role]
 	if !ok {
@@ -172,10 +174,7 @@ func load(ctx context.Context, j job) error {
 	}
 	defer cl.Close()
 	failed := make(chan error, 1)
-	value := make([]byte, recordBytes)
-	for i := range value {
-		value[i] = byte('a' + i%26)
-	}
+	value := []byte(recordValue)
 	for range j.records {
 		cl.Produce(ctx, &kgo.Record{Value: value}, func(_ *kgo.Record, err error) {
 			if err != nil {

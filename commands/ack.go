@@ -171,7 +171,7 @@ func (r *ackResult) set(from, to string) {
 // can be, or because it would end another transaction.
 type ackRefusedError struct{ reason, advice string }
 
-func (e *ackRefusedError) Error() string { return "refused, nothing was acknowledged: " + e.reason }
+func (e *ackRefusedError) Error() string { return "refused, nothing was changed: " + e.reason }
 func (e *ackRefusedError) Hint() string  { return e.advice }
 
 func runAck(ctx context.Context, d *Deps, opts ackOptions) (*ackResult, error) {

@@ -54,12 +54,15 @@ func parseAckRange(s string, t wire.AcknowledgeType) (ackRange, error) {
 }
 
 // readAckRanges reads lines "accept orders:0:7-9" and "reject orders:0:10". Blank
-// ones, and what follows #, do not count.
+// ones, what follows #, and a byte order mark at the beginning do not count.
 func readAckRanges(name string, in io.Reader) ([]ackRange, error) {
 	var out []ackRange
 	lines := bufio.NewScanner(in)
 	for n := 1; lines.Scan(); n++ {
 		text, _, _ := strings.Cut(lines.Text(), "#")
+		if n == 1 {
+			text = strings.TrimPrefix(text, "\ufeff")
+		}
 		words := strings.Fields(text)
 		if len(words) == 0 {
 			continue

@@ -89,7 +89,7 @@ func TestAckUsage(t *testing.T) {
 }
 
 func TestReadAckRanges(t *testing.T) {
-	got, err := readAckRanges("f", strings.NewReader("# all\n\naccept a:0:1-3 # some\r\n\treject a:0:7\n"))
+	got, err := readAckRanges("f", strings.NewReader("\ufeff# all\n\naccept a:0:1-3 # some\r\n\treject a:0:7\n"))
 	if want := []ackRange{ackOf(wire.Accept, "a", 0, 1, 3), ackOf(wire.Reject, "a", 0, 7, 7)}; err != nil || !reflect.DeepEqual(got, want) {
 		t.Errorf("ranges %+v, %v, want %+v", got, err, want)
 	}

@@ -109,6 +109,7 @@ func flagWords() map[string]words {
 
 		// Numbers, durations, and what nobody else can know.
 		"--abort-every":        nothing(),
+		"--metrics-addr":       nothing(),
 		"--batch-records":      nothing(),
 		"--coordinator-epoch":  nothing(),
 		"--duration":           nothing(),

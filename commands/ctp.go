@@ -27,6 +27,7 @@ type ctpOptions struct {
 	Follow      bool
 	Partition   string
 	Preflight   bool
+	MetricsAddr string // HOST:PORT; "" serves none
 
 	Sandbox bool // run against a sandbox of this process
 	SandboxConfig
@@ -58,6 +59,9 @@ is aborted at once, and it is fenced if it still runs.
 On a released Kafka, which does not implement the KIP, --guarantee at-least-once
 works: the batch is produced in a transaction and acknowledged after its commit.
 If ctp dies, or a lock expires, between the two, that batch is produced again.
+
+With --metrics-addr the counters of the result can be scraped while it runs,
+with the group's lag and the client metrics of KIP-1289.
 
 To rehearse what is done about records that hang, --hold-before-commit keeps
 each transaction open once its records are staged; 'kshare inspect pending'
@@ -111,6 +115,7 @@ open transaction is aborted and everything that was acquired is given back.`,
 	fs.StringVar(&opts.IsolationLevel, "isolation-level", "", "set `what` the group reads: read_committed or read_uncommitted")
 	fs.BoolVar(&opts.RequireReadCommitted, "require-read-committed", false, "refuse to read a group that sees uncommitted records")
 	fs.BoolVar(&opts.Preflight, "preflight", false, "check what can be checked, and stop")
+	fs.StringVar(&opts.MetricsAddr, "metrics-addr", "", "serve /metrics for Prometheus, and /healthz, on `address` HOST:PORT; PORT alone is on loopback, port 0 any free one")
 	fs.IntVar(&opts.AbortEvery, "abort-every", 0, "rehearse: abort each `number`th transaction instead of committing it")
 	opts.connection.addTo(fs)
 	fs.BoolVar(&opts.Sandbox, "sandbox", false, "run on a sandbox that lives as long as the command")
@@ -148,6 +153,9 @@ func (o *ctpOptions) check(changed func(string) bool, topics, loads []string) er
 		return err
 	}
 	if err := o.checkPace(changed); err != nil {
+		return err
+	}
+	if err := o.checkMetrics(changed); err != nil {
 		return err
 	}
 	for _, t := range []struct{ flag, name string }{{"--from", o.From}, {"--to", o.To}, {"--dlq", o.DeadLetterTopic}} {
@@ -235,6 +243,9 @@ func (o *ctpOptions) checkExec(changed func(string) bool) error {
 		return usagef("--exec: no command is given")
 	case o.ExecTimeout <= 0:
 		return usagef("--exec-timeout %s: want a positive duration", o.ExecTimeout)
+	case changed("exec-timeout") && o.ExecTimeout >= ctp.HoldLimit(o.TxnTimeout):
+		return hintf(usagef("--exec-timeout %s: want less than %s, after which a transaction with --txn-timeout %s is not committed", o.ExecTimeout, ctp.HoldLimit(o.TxnTimeout), o.TxnTimeout),
+			"choose a longer --txn-timeout")
 	}
 	o.Exec = &ctp.Exec{Command: words, Timeout: o.ExecTimeout}
 	return nil
@@ -350,6 +361,12 @@ func ctpPreflightView(checks []ctp.Check) output.View {
 }
 
 func runCtp(ctx context.Context, d *Deps, opts ctpOptions) (res *ctp.Result, err error) {
+	opts.Counts = new(ctp.Counts)
+	metrics, err := serveCtpMetrics(ctx, d, &opts)
+	if err != nil {
+		return nil, err
+	}
+	defer metrics.Close()
 	if opts.Sandbox {
 		var sb *runningSandbox
 		if sb, err = runSandboxRun(ctx, d, sandboxRunOptions{SandboxConfig: opts.SandboxConfig, Loads: opts.Loads}); err != nil {
@@ -364,6 +381,7 @@ func runCtp(ctx context.Context, d *Deps, opts ctpOptions) (res *ctp.Result, err
 		return nil, err
 	}
 	defer cl.Close()
+	metrics.Connected(cl)
 	opts.Warn = func(err error) { d.Warn(err.Error()) }
 	opts.Holding = func(h ctp.Hold) {
 		d.Notice(fmt.Sprintf("holding transaction %q (producer %d, epoch %d) until %s; %d records are staged in it",
@@ -375,7 +393,6 @@ func runCtp(ctx context.Context, d *Deps, opts ctpOptions) (res *ctp.Result, err
 		defer stderr.Flush()
 		opts.Exec.Stderr = stderr
 	}
-	opts.Counts = new(ctp.Counts)
 	stop := d.showCtpProgress(ctx, &opts)
 	res, err = ctp.Run(ctx, cl, opts.Options)
 	stop()
@@ -447,6 +464,8 @@ type ctpResult struct {
 	Rejected        int64           `json:"rejected"`
 	DeadLetters     int64           `json:"dead_letters"` // of the produced ones
 	Released        int64           `json:"released"`
+	LockExpired     int64           `json:"lock_expired"`  // given up because their acquisition locks had run out, or left no margin
+	ExecRestarts    int64           `json:"exec_restarts"` // programs of --exec that were started in place of one that had ended
 	Transactions    ctpTransactions `json:"transactions"`
 	Seconds         float64         `json:"seconds"`
 }
@@ -472,6 +491,7 @@ func ctpView(r *ctp.Result) output.View {
 			Guarantee: string(r.Guarantee), Dialect: known(r.Dialect), Unconfirmed: r.Unconfirmed,
 			Consumed: r.Consumed, Produced: r.Produced, Acknowledged: r.Acknowledged,
 			Rejected: r.Rejected, DeadLetters: r.DeadLetters, Released: r.Released,
+			LockExpired: r.LockExpired, ExecRestarts: r.ExecRestarts,
 			Transactions: ctpTransactions{r.Committed, r.Aborted, r.Unknown},
 			Seconds:      seconds,
 		},

@@ -39,6 +39,8 @@ func TestCtpRefuses(t *testing.T) {
 		{"--from a --to b --exec cat --jq .", "--exec and --jq exclude each other"},
 		{"--from a --to b --exec=", "--exec: no command is given"},
 		{"--from a --to b --exec-timeout 1s", "--exec-timeout is for --exec"},
+		{"--from a --to b --exec cat --exec-timeout 1m", "--exec-timeout 1m0s: want less than 48s"},
+		{"--from a --to b --exec cat --exec-timeout 20s --txn-timeout 20s", "--exec-timeout 20s: want less than 16s"},
 		{"--from a --to b --exec cat --exec-timeout 0s", "--exec-timeout 0s: want a positive duration"},
 		{"--from a --to b --dlq a", `--dlq and --from are both "a"`},
 		{"--from a --to b --dlq c --on-error release", "--dlq is for records that are rejected, and --on-error is release"},
@@ -50,6 +52,11 @@ func TestCtpRefuses(t *testing.T) {
 		{"--from a --to b --stall-timeout 1ms", "--stall-timeout 1ms: want at least 1s"},
 		{"--from a --to b --abort-every 1", "--abort-every 1: want at least 2"},
 		{"--from a --to b --max-attempts 0", "--max-attempts 0: want at least 1"},
+		{"--from a --to b --metrics-addr localhost", `--metrics-addr "localhost": want HOST:PORT`},
+		{"--from a --to b --metrics-addr 70000", `--metrics-addr "70000": want HOST:PORT`},
+		{"--from a --to b --metrics-addr a/b:1", `--metrics-addr "a/b:1": want HOST:PORT`},
+		{"--from a --to b --metrics-addr=", `--metrics-addr "": want HOST:PORT`},
+		{"--from a --to b --metrics-addr 0 --preflight", "--metrics-addr is for a run"},
 		{"--from a --to b --preflight --sandbox", "--preflight looks at a cluster"},
 		{"--from a --to ..", `--to "..": a name has 1 to 249`},
 		{"--from __share_group_state --to b", `--from "__share_group_state": topic __share_group_state is internal`},
@@ -84,6 +91,14 @@ func TestCtpRefuses(t *testing.T) {
 		_, err := parsedCtp(t, strings.Fields(c.args)...)
 		if code, _ := classify(err); err == nil || code != exitUsage || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("ctp %s: %v (exit code %d), want %s", c.args, err, code, c.want)
+		}
+	}
+}
+
+func TestCtpMetricsAddr(t *testing.T) {
+	for args, want := range map[string]string{"9400": "127.0.0.1:9400", ":9400": ":9400", "0": "127.0.0.1:0", "[::1]:9400": "[::1]:9400", "host.example:9400": "host.example:9400"} {
+		if got, err := parsedCtp(t, "--from", "a", "--to", "b", "--metrics-addr", args); err != nil || got.MetricsAddr != want {
+			t.Errorf("--metrics-addr %s is %q, %v; want %q", args, got.MetricsAddr, err, want)
 		}
 	}
 }

@@ -132,10 +132,25 @@ func classify(err error) (code int, hint string) {
 	if u, ok := errors.AsType[*txn.OutcomeUnknownError](err); ok && u.Token().String() != "" {
 		hint = outcomeHint(u)
 	}
-	if h, ok := errors.AsType[hinter](err); ok && h.Hint() != "" {
-		hint = h.Hint()
+	if own := ownHint(err); own != "" {
+		hint = own
 	}
 	return code, hint
+}
+
+// ownHint is the hint of the outermost error that has one. One that could have one
+// and has none may wrap another that has.
+func ownHint(err error) string {
+	for {
+		h, ok := errors.AsType[hinter](err)
+		if !ok {
+			return ""
+		}
+		if hint := h.Hint(); hint != "" {
+			return hint
+		}
+		err = errors.Unwrap(h)
+	}
 }
 
 // outcomeHint is the command that finds out, with the token that it needs.

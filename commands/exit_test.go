@@ -41,6 +41,7 @@ func TestClassify(t *testing.T) {
 		{"none", nil, 0, ""},
 		{"anything", errors.New("x"), 1, ""},
 		{"its own hint", wrap(hintedTestError{}), 1, "do y"},
+		{"the hint of its cause", wrap(&cluster.Error{Op: "x", Broker: -1, Err: hintedTestError{}}), 1, "do y"},
 		{"some brokers failed", shard(false, kerr.TopicAuthorizationFailed), 3, "lacks"},
 		{"all brokers failed", shard(true, kerr.TopicAuthorizationFailed), 4, "ACLs"},
 		{"incomplete", errIncomplete, 3, "lacks"},

@@ -71,7 +71,9 @@ With --check the exit status is 6 when anything is pending or unknown.`,
   kshare inspect pending --older-than 1m --check
   kshare inspect pending --summary
   kshare inspect pending --group billing --wait --timeout 2m
-  kshare inspect pending --watch --interval 5s`,
+  kshare inspect pending --watch --interval 5s
+  kshare inspect pending --jq '.items[] | select(.verdict == "orphan") | .command' -r
+  kshare inspect pending --columns group,topic,partition,deadline --no-headers`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := opts.check(cmd.Flags().Changed, d); err != nil {

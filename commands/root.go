@@ -62,8 +62,8 @@ the kind "error". --jq filters the JSON, --columns and --no-headers are for
 scripts that read lines.`,
 		Example: `  kshare sandbox run --topic orders
   kshare version -o json
-  kshare inspect pending --jq '.items[] | select(.verdict == "orphan") | .command' -r
-  kshare inspect pending --columns group,topic,partition,deadline --no-headers`,
+  kshare version -r --jq .data.version
+  kshare feature mapping --columns release,feature,supported --no-headers`,
 		SilenceErrors:     true,
 		SilenceUsage:      true,
 		DisableAutoGenTag: true,

@@ -229,8 +229,7 @@ func checkControl(c *SandboxConfig) error {
 	if err != nil || port == "" {
 		return usagef("--control %q: want HOST:PORT, such as %s", withoutUser(c.Control), defaultControl)
 	}
-	ip := net.ParseIP(host)
-	if loopback := host == "localhost" || ip != nil && ip.IsLoopback(); !loopback {
+	if !isLoopback(host) {
 		return usagef("--control %q: not a loopback address", withoutUser(c.Control))
 	}
 	return nil

@@ -407,7 +407,12 @@ func describeByID(ctx context.Context, d *Deps, cl *cluster.Client, id string) (
 			TransactionalID: row.TransactionalID, ProducerID: row.ProducerID, ProducerEpoch: row.ProducerEpoch,
 			GroupIDs: []string{}, Created: row.Started, Deadline: row.Deadline, State: &row.State,
 		}
-		e.PastDeadline = row.Deadline != nil && d.Now().After(*row.Deadline)
+		if row.Deadline != nil && row.Started != nil && row.TimeoutMS != nil {
+			// From when on it may end, as a token has it, and not when it will have at the
+			// latest.
+			e.Deadline = new(row.Started.Add(time.Duration(*row.TimeoutMS) * time.Millisecond))
+		}
+		e.PastDeadline = e.Deadline != nil && d.Now().After(*e.Deadline)
 		outcome := outcomeOfState(row.State)
 		e.tell(outcome, outcome, nil)
 		if outcome == txn.OutcomeUnknown {

@@ -18,14 +18,23 @@ type transformer interface {
 	// why it cannot be transformed. It fails with what done fails with, with the
 	// cause of ctx, or with *ExecError.
 	transform(ctx context.Context, in []source, done func(i int, out []*kgo.Record, err error) error) error
+	// since returns since when the record is under way that done comes for next.
+	since() time.Time
 	close()
 }
 
 // funcTransformer is a transformer by a function.
-type funcTransformer struct{ f Transform }
+type funcTransformer struct {
+	f     Transform
+	now   func() time.Time
+	began time.Time
+}
 
-func (t funcTransformer) transform(ctx context.Context, in []source, done func(i int, out []*kgo.Record, err error) error) error {
+func (t *funcTransformer) since() time.Time { return t.began }
+
+func (t *funcTransformer) transform(ctx context.Context, in []source, done func(i int, out []*kgo.Record, err error) error) error {
 	for i := range in {
+		t.began = t.now()
 		out, err := t.f(ctx, in[i].record)
 		if err != nil && ctx.Err() != nil {
 			return context.Cause(ctx)
@@ -37,7 +46,7 @@ func (t funcTransformer) transform(ctx context.Context, in []source, done func(i
 	return nil
 }
 
-func (funcTransformer) close() {}
+func (*funcTransformer) close() {}
 
 // copies is the transformer of a run that has none.
 func copies(_ context.Context, r *kgo.Record) ([]*kgo.Record, error) { return []*kgo.Record{r}, nil }
@@ -68,7 +77,7 @@ func (w *worker) transform(ctx context.Context, b *share.Batch, d *decisions) er
 	defer cancel()
 	t := w.transformer
 	if t == nil {
-		t = funcTransformer{copies}
+		t = &funcTransformer{f: copies, now: w.opts.Now}
 	}
 	in := make([]source, 0, b.Len())
 	for _, p := range b.Partitions {
@@ -92,9 +101,9 @@ func (w *worker) transformAll(ctx, tctx context.Context, t transformer, in []sou
 		for n < len(in) && w.failed.spent(in[n]) == nil {
 			n++
 		}
-		since, next := w.opts.Now(), 0
+		next := 0
 		err := t.transform(tctx, in[:n], func(i int, out []*kgo.Record, err error) error {
-			since, next = w.opts.Now(), i+1
+			next = i + 1
 			return w.decide(ctx, in[i], out, err, d)
 		})
 		switch {
@@ -102,7 +111,7 @@ func (w *worker) transformAll(ctx, tctx context.Context, t transformer, in []sou
 		case ctx.Err() != nil:
 			return context.Cause(ctx)
 		case tctx.Err() != nil && next < n:
-			return &slowError{record: in[next], took: w.opts.Now().Sub(since)}
+			return &slowError{record: in[next], took: w.opts.Now().Sub(t.since())}
 		default:
 			return err
 		}

@@ -102,18 +102,22 @@ type execTransformer struct {
 	deliveries  int16 // the group's delivery count limit
 	failed      *attempts
 
-	child *child
+	child    *child
+	started  bool // a program was, before
+	restarts *atomic.Int64
 	// proven is set once any program of this worker has answered a record.
 	proven bool
+	waits  time.Time // since when, for the next answer
+	now    func() time.Time
 	inRow  int // programs in a row that ended without an answer
 	blamed int // records that were blamed since the last answer
 }
 
-func newExecTransformer(cfg Exec, maxAttempts int, deliveries int16, failed *attempts) *execTransformer {
+func newExecTransformer(cfg Exec, maxAttempts int, deliveries int16, failed *attempts, restarts *atomic.Int64, now func() time.Time) *execTransformer {
 	if cfg.Timeout == 0 {
 		cfg.Timeout = DefaultExecTimeout
 	}
-	return &execTransformer{cfg: cfg, maxAttempts: maxAttempts, deliveries: deliveries, failed: failed}
+	return &execTransformer{cfg: cfg, maxAttempts: maxAttempts, deliveries: deliveries, failed: failed, restarts: restarts, now: now}
 }
 
 func (x *execTransformer) fault(err error) error {
@@ -129,6 +133,7 @@ func (x *execTransformer) transform(ctx context.Context, in []source, done func(
 	i, alone := 0, 0
 	var blamed []source // of these
 	var last error      // why the program ended
+	x.waits = x.now()
 	for i < len(in) {
 		window := min(execWindow, len(in)-i)
 		if i < alone || in[i].deliveries > 1 {
@@ -186,6 +191,9 @@ func (x *execTransformer) transform(ctx context.Context, in []source, done func(
 	return nil
 }
 
+// since implements transformer. What comes in one piece is decided at once.
+func (x *execTransformer) since() time.Time { return x.waits }
+
 // unprovenError says that records made a program end which has not answered any
 // other yet. Whose fault that is, the next records will tell: these are tried
 // again after them.
@@ -211,6 +219,10 @@ func (x *execTransformer) exchange(ctx context.Context, in []source, done func(i
 		if x.child, err = startChild(x.cfg); err != nil {
 			return 0, 0, x.fault(err)
 		}
+		if x.started {
+			x.restarts.Add(1)
+		}
+		x.started = true
 	}
 	c := x.child
 	q := &questions{in: in, lines: make([][]byte, len(in))}
@@ -228,6 +240,7 @@ func (x *execTransformer) exchange(ctx context.Context, in []source, done func(i
 			if !ok {
 				return answered, given(), x.gone()
 			}
+			x.waits = x.now()
 			for line := range bytes.Lines(lines) {
 				if answered == len(in) || answered >= int(q.written.Load()) {
 					x.kill()
@@ -244,6 +257,7 @@ func (x *execTransformer) exchange(ctx context.Context, in []source, done func(i
 				}
 				answered++
 			}
+			c.recycle(lines)
 			if answered == len(in) {
 				return answered, answered, nil
 			}
@@ -294,6 +308,7 @@ type child struct {
 	stdin   io.WriteCloser
 	offers  chan *questions // to the writer
 	answers chan []byte     // whole lines; closed at the end of stdout
+	free    chan []byte     // of those, what is not needed any more
 	quit    chan struct{}   // closed when nobody reads answers any more
 	readErr error           // set before answers is closed
 	once    sync.Once
@@ -315,10 +330,12 @@ func startChild(cfg Exec) (*child, error) {
 	if err != nil {
 		return nil, err
 	}
+	widen(stdin)
+	widen(stdout)
 	if err := cmd.Start(); err != nil {
 		return nil, err
 	}
-	c := &child{cmd: cmd, stdin: stdin, offers: make(chan *questions), answers: make(chan []byte, 16), quit: make(chan struct{})}
+	c := &child{cmd: cmd, stdin: stdin, offers: make(chan *questions), answers: make(chan []byte, 16), free: make(chan []byte, 4), quit: make(chan struct{})}
 	go c.write()
 	go c.read(stdout)
 	return c, nil
@@ -355,7 +372,7 @@ func (c *child) write() {
 // read hands on what the program writes, cut at the ends of lines.
 func (c *child) read(stdout io.Reader) {
 	defer close(c.answers)
-	buf := make([]byte, 0, 2*pipeBytes)
+	buf := make([]byte, 0, readBytes)
 	for {
 		if len(buf) == cap(buf) {
 			buf = slices.Grow(buf, cap(buf)+1)
@@ -365,11 +382,11 @@ func (c *child) read(stdout io.Reader) {
 		if end := bytes.LastIndexByte(buf[len(buf)-n:], '\n'); end >= 0 {
 			end += len(buf) - n + 1
 			select {
-			case c.answers <- buf[:end:end]:
+			case c.answers <- buf[:end]:
 			case <-c.quit:
 				return
 			}
-			buf = append(make([]byte, 0, max(2*pipeBytes, len(buf)-end)), buf[end:]...)
+			buf = append(c.buffer(), buf[end:]...)
 		}
 		if err == nil && len(buf) > maxAnswer {
 			err = errLineTooLong
@@ -381,8 +398,33 @@ func (c *child) read(stdout io.Reader) {
 	}
 }
 
-// pipeBytes is how much is written at once, and what a pipe holds on Linux.
-const pipeBytes = 64 << 10
+// buffer returns an empty one to read into.
+func (c *child) buffer() []byte {
+	select {
+	case b := <-c.free:
+		return b
+	default:
+		return make([]byte, 0, readBytes)
+	}
+}
+
+// recycle gives back lines that nothing refers to any more.
+func (c *child) recycle(lines []byte) {
+	if cap(lines) > 2*readBytes {
+		return // one line was that long
+	}
+	select {
+	case c.free <- lines[:0]:
+	default:
+	}
+}
+
+const (
+	// pipeBytes is how much is written at once, and what a pipe holds on Linux.
+	pipeBytes = 64 << 10
+	// readBytes is how much is read at once.
+	readBytes = 2 * pipeBytes
+)
 
 // errLineTooLong ends a program that does not end its lines.
 var errLineTooLong = errors.New("a line of its output is longer than 64 MiB")

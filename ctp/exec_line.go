@@ -3,6 +3,7 @@ package ctp
 import (
 	"bytes"
 	"encoding/base64"
+	"encoding/binary"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -66,7 +67,9 @@ func appendString(dst, b []byte) []byte {
 	const hex = "0123456789abcdef"
 	dst = append(dst, '"')
 	start := 0
-	for i, c := range b {
+	from := plainPrefix(b)
+	for i, c := range b[from:] {
+		i += from
 		if c >= ' ' && c != '"' && c != '\\' && c != 0x7f {
 			continue
 		}
@@ -87,6 +90,22 @@ func appendString(dst, b []byte) []byte {
 	}
 	dst = append(dst, b[start:]...)
 	return append(dst, '"')
+}
+
+// plainPrefix returns how many bytes of b certainly need no escape, a multiple of
+// 8: most often all but a few.
+func plainPrefix(b []byte) int {
+	const ones, tops = 0x0101010101010101, 0x8080808080808080
+	zero := func(x uint64) uint64 { return (x - ones) & ^x } // the top bit of the first byte that is 0
+	n := 0
+	for ; n+8 <= len(b); n += 8 {
+		x := binary.LittleEndian.Uint64(b[n:])
+		control := (x - ones*' ') & ^x
+		if (control|zero(x^ones*'"')|zero(x^ones*'\\')|zero(x^ones*0x7f))&tops != 0 {
+			break
+		}
+	}
+	return n
 }
 
 // answer is one record that a program answers with. What it leaves out is nil.

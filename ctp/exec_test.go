@@ -236,7 +236,7 @@ func TestRunExecPoisonToDeadLetters(t *testing.T) {
 		opts.DeadLetterTopic = "dead"
 		opts.Exec = e.program("crash")
 		res := e.run(opts)
-		if res.Consumed != int64(n) || res.Produced != int64(n) || res.Rejected != 1 || res.DeadLetters != 1 || res.Aborted != 0 {
+		if res.Consumed != int64(n) || res.Produced != int64(n) || res.Rejected != 1 || res.DeadLetters != 1 || res.Aborted != 0 || res.ExecRestarts == 0 {
 			t.Errorf("Run = %+v, want all %d consumed, one of them rejected and dead", res, n)
 		}
 		wantEachOnce(t, e.committed(), n, poison)

@@ -37,6 +37,65 @@ func (p sourcePartition) empty(idle bool) bool {
 // needsLog reports whether the log has to be asked.
 func (p sourcePartition) needsLog() bool { return p.start < 0 || p.lag < 0 }
 
+// Lag adds up how many records of the topic the share group has not done yet
+// (KIP-1226; DescribeShareGroupOffsets v1), those that are acquired or pending
+// included. It is -1 when a broker does not report it for some partition that has
+// records: before Kafka 4.2, and where the group has no start offset yet. It may
+// return *cluster.AuthError or *cluster.Error.
+func Lag(ctx context.Context, cl *cluster.Client, groupID, topic string) (int64, error) {
+	topics, err := cl.Topics(ctx, topic)
+	if err != nil {
+		return -1, err
+	}
+	partitions, err := groupPartitions(ctx, cl, groupID, topics[topic])
+	if err != nil || partitions == nil {
+		return -1, err
+	}
+	unclear, err := readLogs(ctx, cl, topic, partitions)
+	if err != nil {
+		return -1, err
+	}
+	lag := int64(0)
+	for _, p := range partitions {
+		lag += max(p.lag, 0)
+	}
+	for _, n := range unclear {
+		if p := partitions[n]; p.first < p.end {
+			return -1, nil
+		}
+	}
+	return lag, nil
+}
+
+// readLogs asks for the log's offsets of those partitions for which they are
+// needed, and returns which those are.
+func readLogs(ctx context.Context, cl *cluster.Client, topic string, partitions map[int32]sourcePartition) ([]int32, error) {
+	var unclear []int32
+	for n, p := range partitions {
+		if p.needsLog() {
+			unclear = append(unclear, n)
+		}
+	}
+	if len(unclear) == 0 {
+		return nil, nil
+	}
+	const earliest, latest = -2, -1
+	firsts, err := listOffsets(ctx, cl, topic, unclear, earliest)
+	if err != nil {
+		return nil, err
+	}
+	ends, err := listOffsets(ctx, cl, topic, unclear, latest)
+	if err != nil {
+		return nil, err
+	}
+	for _, n := range unclear {
+		p := partitions[n]
+		p.first, p.end = firsts[n], ends[n]
+		partitions[n] = p
+	}
+	return unclear, nil
+}
+
 // groupEmpty reports whether the share group has nothing left of the topic.
 func groupEmpty(ctx context.Context, cl *cluster.Client, group, topic string, idle bool) (bool, error) {
 	topics, err := cl.Topics(ctx, topic)
@@ -48,31 +107,17 @@ func groupEmpty(ctx context.Context, cl *cluster.Client, group, topic string, id
 	if err != nil || partitions == nil {
 		return false, err
 	}
-	var unclear []int32
-	for n, p := range partitions {
-		switch {
-		case p.needsLog():
-			unclear = append(unclear, n)
-		case !p.empty(idle):
+	for _, p := range partitions {
+		if !p.needsLog() && !p.empty(idle) {
 			return false, nil
 		}
 	}
-	if len(unclear) == 0 {
-		return true, nil
-	}
-	const earliest, latest = -2, -1
-	firsts, err := listOffsets(ctx, cl, topic, unclear, earliest)
-	if err != nil {
-		return false, err
-	}
-	ends, err := listOffsets(ctx, cl, topic, unclear, latest)
+	unclear, err := readLogs(ctx, cl, topic, partitions)
 	if err != nil {
 		return false, err
 	}
 	for _, n := range unclear {
-		p := partitions[n]
-		p.first, p.end = firsts[n], ends[n]
-		if !p.empty(idle) {
+		if !partitions[n].empty(idle) {
 			return false, nil
 		}
 	}

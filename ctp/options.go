@@ -6,6 +6,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/kshare/kshare/share"
 	"github.com/kshare/kshare/txn"
 )
 
@@ -107,8 +108,17 @@ type Options struct {
 	Warn func(error)
 	// Counts, when set, is where the run counts, for progress to be read from.
 	Counts *Counts
+	// Metrics is told what Kafka's own clients count; nil counts nothing.
+	Metrics Metrics
 	// Now is the clock; nil is time.Now.
 	Now func() time.Time
+}
+
+// Metrics is told what the client metrics of KIP-1289 count. Its methods must not
+// block, and are called from several goroutines at once.
+type Metrics interface {
+	share.Metrics
+	txn.Metrics
 }
 
 // DefaultBatchRecords is how many records one transaction holds at the most
@@ -118,6 +128,9 @@ const DefaultBatchRecords = 5000
 // MaxBatchRecords is the most that can be said. A transaction of so many records
 // is of no use to anybody; it bounds what is held in memory.
 const MaxBatchRecords = 1_000_000
+
+// DefaultGroupID is the share group that reads topic from when none is named.
+func DefaultGroupID(from string) string { return "kshare-" + from }
 
 // OptionError says that an option cannot be as it is.
 type OptionError struct {
@@ -182,7 +195,7 @@ func (o *Options) setDefaults() error {
 		return &OptionError{"--on-error", fmt.Sprintf("is %q, has to be fail, release or reject", o.OnError)}
 	}
 	if o.GroupID == "" {
-		o.GroupID = "kshare-" + o.From
+		o.GroupID = DefaultGroupID(o.From)
 	}
 	if o.TransactionalID == "" {
 		o.TransactionalID = "kshare-ctp-" + o.GroupID
@@ -243,6 +256,8 @@ type Counts struct {
 	Aborted      atomic.Int64 // transactions
 	Unknown      atomic.Int64 // transactions whose outcome is unknown
 	Unconfirmed  atomic.Int64 // source records that may be produced again: AtLeastOnce, committed and not acknowledged
+	LockExpired  atomic.Int64 // source records that were given up because their acquisition locks had run out, or left no margin
+	ExecRestarts atomic.Int64 // programs of Exec that were started in place of one that had ended
 }
 
 // Result is what a run has done.
@@ -264,6 +279,8 @@ type Result struct {
 	Aborted      int64 // transactions
 	Unknown      int64 // transactions whose outcome is unknown
 	Unconfirmed  int64 // source records that may be produced again: AtLeastOnce, committed and not acknowledged
+	LockExpired  int64 // source records that were given up because their acquisition locks had run out, or left no margin
+	ExecRestarts int64 // programs of Exec that were started in place of one that had ended
 	Elapsed      time.Duration
 }
 
@@ -274,6 +291,7 @@ func (o *Options) result(dialect string, elapsed time.Duration) *Result {
 		Consumed: c.Consumed.Load(), Produced: c.Produced.Load(), Acknowledged: c.Acknowledged.Load(),
 		Rejected: c.Rejected.Load(), DeadLetters: c.DeadLetters.Load(), Released: c.Released.Load(),
 		Committed: c.Committed.Load(), Aborted: c.Aborted.Load(), Unknown: c.Unknown.Load(), Unconfirmed: c.Unconfirmed.Load(),
+		LockExpired: c.LockExpired.Load(), ExecRestarts: c.ExecRestarts.Load(),
 		Elapsed: elapsed,
 	}
 }

@@ -30,9 +30,11 @@ type env struct {
 	cl *cluster.Client
 
 	dial    func(ctx context.Context, network, address string) (net.Conn, error) // nil dials TCP
+	network func(ctx context.Context, network, address string) (net.Conn, error) // of a bubble, without what dial does
 	limit   time.Duration                                                        // of a run, 0 is a minute
 	restart func(down time.Duration)                                             // of the sandbox, with its data directory
 	lose    atomic.Pointer[func(key int16) bool]                                 // requests that no broker gets
+	fate    atomic.Pointer[func(address string, frame []byte) fate]              // of the others
 }
 
 func newEnv(t *testing.T, dialect string, opts ...sandbox.Option) *env {
@@ -576,6 +578,18 @@ func TestRunOnEmptySource(t *testing.T) {
 	}
 }
 
+// closeSessions closes the share sessions of a member behind its back.
+func closeSessions(ctx context.Context, cl *kgo.Client, member string) error {
+	req := kmsg.NewPtrShareAcknowledgeRequest()
+	req.GroupID, req.MemberID, req.ShareSessionEpoch = kmsg.StringPtr("g"), &member, -1
+	for node := range 3 {
+		if _, err := cl.Broker(node).Request(ctx, req); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // A member that is thrown out of the group, or whose share sessions are closed
 // behind its back, joins and opens them again; the batch that it lost is aborted.
 func TestRunSurvivesTheLossOfItsPlace(t *testing.T) {
@@ -586,16 +600,7 @@ func TestRunSurvivesTheLossOfItsPlace(t *testing.T) {
 			_, err := req.RequestWith(ctx, cl)
 			return err
 		},
-		"share sessions": func(ctx context.Context, cl *kgo.Client, member string) error {
-			req := kmsg.NewPtrShareAcknowledgeRequest()
-			req.GroupID, req.MemberID, req.ShareSessionEpoch = kmsg.StringPtr("g"), &member, -1
-			for node := range 3 {
-				if _, err := cl.Broker(node).Request(ctx, req); err != nil {
-					return err
-				}
-			}
-			return nil
-		},
+		"share sessions": closeSessions,
 	}
 	for name, loss := range losses {
 		t.Run(name, func(t *testing.T) {
@@ -665,12 +670,8 @@ func TestRunAtLeastOnceRepeatsWhatIsNotAcknowledged(t *testing.T) {
 		if string(r.Key) == "100" && !lost {
 			lost = true
 			_, s := e.share()
-			req := kmsg.NewPtrShareAcknowledgeRequest()
-			req.GroupID, req.MemberID, req.ShareSessionEpoch = kmsg.StringPtr("g"), &s.Groups[0].Members[0].MemberID, -1
-			for node := range 3 {
-				if _, err := e.client().Broker(node).Request(ctx, req); err != nil {
-					return nil, err
-				}
+			if err := closeSessions(ctx, e.client(), s.Groups[0].Members[0].MemberID); err != nil {
+				return nil, err
 			}
 		}
 		return []*kgo.Record{r}, nil

@@ -79,7 +79,15 @@ func TestRunTooLargeRecord(t *testing.T) {
 
 // What a broker will never take ends the run at once: to try again would only
 // bring the records nearer to their delivery count limit.
+// A broker's refusal is no matter of the record, whatever is done about those.
 func TestRunRefusedByTheBroker(t *testing.T) {
+	for _, onError := range []ctp.OnError{ctp.Fail, ctp.Release, ctp.Reject} {
+		t.Run(string(onError), func(t *testing.T) { testRefusedByTheBroker(t, onError) })
+	}
+}
+
+func testRefusedByTheBroker(t *testing.T, onError ctp.OnError) {
+	t.Helper()
 	e := newEnv(t, "draft")
 	e.produce(10, func(i int) []byte { // that does not compress
 		b := make([]byte, 5000)
@@ -87,6 +95,7 @@ func TestRunRefusedByTheBroker(t *testing.T) {
 		return b
 	})
 	opts := e.options()
+	opts.OnError = onError
 	lowered := false
 	opts.Transform = func(_ context.Context, r *kgo.Record) ([]*kgo.Record, error) {
 		if !lowered {
@@ -96,7 +105,7 @@ func TestRunRefusedByTheBroker(t *testing.T) {
 		return []*kgo.Record{r}, nil
 	}
 	res, err := ctp.Run(t.Context(), e.cl, opts)
-	if !errors.Is(err, kerr.MessageTooLarge) || res.Aborted != 1 || res.Consumed != 0 {
+	if !errors.Is(err, kerr.MessageTooLarge) || res.Aborted != 1 || res.Consumed != 0 || res.Rejected != 0 {
 		t.Errorf("Run = %+v, %v; want it to end with the first MESSAGE_TOO_LARGE", res, err)
 	}
 }

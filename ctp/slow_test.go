@@ -37,8 +37,8 @@ func TestRunSlowerThanLocks(t *testing.T) {
 			opts.BatchRecords = 100
 			opts.Transform = takes(400 * time.Millisecond)
 			res := e.run(opts)
-			if res.Consumed != n || res.Aborted != 0 || res.Released != 0 {
-				e.t.Errorf("Run = %+v, want %d consumed, nothing aborted or released", res, n)
+			if res.Consumed != n || res.Aborted != 0 || res.Released != 0 || res.LockExpired != 0 {
+				e.t.Errorf("Run = %+v, want %d consumed, nothing aborted, released or expired", res, n)
 			}
 			wantEachOnce(e.t, e.committed(), n, nil)
 		})
@@ -62,8 +62,8 @@ func TestRunSlowerThanLocksThatCannotBeRenewed(t *testing.T) {
 			defer cancel()
 			res, err := ctp.Run(ctx, e.cl, opts)
 			stuck, ok := errors.AsType[*ctp.StuckError](err)
-			if !ok || stuck.Deliveries >= stuck.Limit {
-				e.t.Fatalf("Run = %+v, %v; want it to give up before the delivery count limit", res, err)
+			if !ok || stuck.Deliveries >= stuck.Limit || res.LockExpired == 0 {
+				e.t.Fatalf("Run = %+v, %v; want it to count locks that expire, and to give up before the delivery count limit", res, err)
 			}
 			opts.BatchRecords = 10
 			if second := e.run(opts); res.Consumed+second.Consumed != n {

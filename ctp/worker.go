@@ -97,6 +97,7 @@ func (w *worker) run1(ctx context.Context) (err error) {
 	w.session, err = txn.NewSession(ctx, w.cl, txn.Config{
 		TransactionalID: w.id, Timeout: w.opts.TxnTimeout, Now: w.opts.Now,
 		ProduceOnly: w.opts.Guarantee == AtLeastOnce,
+		Metrics:     w.opts.Metrics,
 		ProducerOpts: []kgo.Opt{
 			kgo.DefaultProduceTopic(w.opts.To),
 			kgo.RecordPartitioner(w.partitioner()),
@@ -111,9 +112,9 @@ func (w *worker) run1(ctx context.Context) (err error) {
 	w.failed = newAttempts(w.opts.MaxAttempts)
 	switch {
 	case w.opts.Exec != nil:
-		w.transformer = newExecTransformer(*w.opts.Exec, w.opts.MaxAttempts, w.limits.deliveries, w.failed)
+		w.transformer = newExecTransformer(*w.opts.Exec, w.opts.MaxAttempts, w.limits.deliveries, w.failed, &w.opts.Counts.ExecRestarts, w.opts.Now)
 	case w.opts.Transform != nil:
-		w.transformer = funcTransformer{w.opts.Transform}
+		w.transformer = &funcTransformer{f: w.opts.Transform, now: w.opts.Now}
 	}
 	if w.transformer != nil {
 		defer w.transformer.close()
@@ -127,7 +128,8 @@ func (w *worker) run1(ctx context.Context) (err error) {
 		GroupID: w.opts.GroupID, Topics: []string{w.opts.From},
 		MemberID:   share.NamedMemberID(w.opts.GroupID, w.id),
 		MaxRecords: int32(w.mostRecords()), Warn: w.opts.Warn, Now: w.opts.Now,
-		Lost: func(lost error) { w.lost(ctx, cancel, lost) },
+		Metrics: w.opts.Metrics,
+		Lost:    func(lost error) { w.lost(ctx, cancel, lost) },
 	})
 	if err == nil {
 		err = w.loop(ctx)
@@ -335,6 +337,7 @@ func (w *worker) process(ctx context.Context, b *share.Batch) (int, error) {
 	if w.isUnknown(err) {
 		return 0, err
 	}
+	w.countExpired(b, err)
 	aerr := w.abort()
 	switch _, committed := errors.AsType[*txn.CommittedError](aerr); {
 	case committed: // the commit that seemed to have failed had not
@@ -392,6 +395,7 @@ func (w *worker) dropLate(ctx context.Context, b *share.Batch) error {
 	if cause == nil {
 		return nil
 	}
+	w.opts.Counts.LockExpired.Add(int64(late.Len()))
 	// What has expired may be acquired again already, by this member too, and is
 	// not to be released then.
 	if len(held.Partitions) > 0 {
@@ -401,6 +405,21 @@ func (w *worker) dropLate(ctx context.Context, b *share.Batch) error {
 	}
 	w.opts.Counts.Released.Add(int64(late.Len()))
 	return w.stuck(late, cause)
+}
+
+// countExpired counts the records of b that are not committed because of their
+// acquisition locks: before the coordinator or the leader was asked, or because
+// the leader said so.
+func (w *worker) countExpired(b *share.Batch, err error) {
+	if _, late := errors.AsType[*txn.GuardError](err); !late && !errors.Is(err, kerr.InvalidRecordState) {
+		return
+	}
+	now := w.opts.Now()
+	for _, p := range b.Partitions {
+		if (txn.Guard{LockDeadline: p.LockDeadline, LockDuration: p.LockDuration}).Check(now) != nil {
+			w.opts.Counts.LockExpired.Add(int64(len(p.Records)))
+		}
+	}
 }
 
 // mostDeliveries is how often the record of b was delivered that was so most
@@ -679,6 +698,9 @@ func (w *worker) committed(b *share.Batch, d *decisions) {
 	if !w.acknowledge(b, &d.plain) && w.opts.Guarantee == AtLeastOnce {
 		c.Unconfirmed.Add(d.accepted + d.rejected)
 	}
+	if w.opts.Guarantee == ExactlyOnce {
+		w.consumer.Committed(b, &d.staged)
+	}
 }
 
 // acknowledge acknowledges plainly. A failure is a warning: the records come
@@ -729,8 +751,9 @@ func (w *worker) abort() error {
 // Staged records come back by the abort itself: in the KIP's text still acquired
 // by us, so that they have to be released; in its implementation available to
 // all, where a release could hit those that this member has just acquired again.
-// After a stage that failed nobody knows which are which; ending the share
-// sessions releases whatever this member holds.
+// After a stage that failed nobody knows which are which, and after one of a batch
+// that was superseded the abort may have taken from a later delivery what it still
+// seems to hold; ending the share sessions releases whatever this member holds.
 func (w *worker) giveBack(b *share.Batch, d *decisions) {
 	w.opts.Counts.Released.Add(int64(b.Len()))
 	ctx, cancel := w.cleanUp()
@@ -745,7 +768,7 @@ func (w *worker) giveBack(b *share.Batch, d *decisions) {
 			}
 		}
 		w.release(ctx, held, held.All(wire.Release))
-	case !d.stagedOK:
+	case !d.stagedOK, w.consumer.CheckHeld(b) != nil:
 		w.consumer.Reset()
 	default:
 		if w.dialect.AfterAbort == wire.Acquired {

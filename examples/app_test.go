@@ -19,29 +19,29 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
-// build builds app as what it is, a module of its own that requires kshare, and
-// returns the path of the program.
-func build(t *testing.T) string {
+// build builds an example as what it is, a module of its own that requires kshare,
+// and returns the path of the program.
+func build(t *testing.T, module string) string {
 	t.Helper()
 	dir := t.TempDir()
-	// With copies of its go.mod and go.sum, which go may complete: from modules
+	// With copies of its go.mod and go.sum, which go may complete: app from modules
 	// that this one requires too, so that nothing has to be downloaded.
 	for _, name := range []string{"go.mod", "go.sum"} {
-		copyFile(t, filepath.Join("app", name), filepath.Join(dir, name))
+		copyFile(t, filepath.Join(module, name), filepath.Join(dir, name))
 	}
-	program := filepath.Join(dir, "app")
+	program := filepath.Join(dir, module)
 	for _, args := range [][]string{{"vet"}, {"build", "-o", program}} {
 		args = append(args, "-mod=mod", "-modfile="+filepath.Join(dir, "go.mod"), ".")
 		cmd := exec.CommandContext(t.Context(), "go", args...)
-		cmd.Dir = "app"
+		cmd.Dir = module
 		cmd.Env = append(cmd.Environ(), "GOWORK=off")
 		if out, err := cmd.CombinedOutput(); err != nil {
 			t.Fatalf("go %s: %v\n%s", strings.Join(args, " "), err, out)
 		}
 	}
 	for _, name := range []string{"go.mod", "go.sum"} {
-		if !bytes.Equal(read(t, filepath.Join("app", name)), read(t, filepath.Join(dir, name))) {
-			t.Errorf("examples/app/%s is out of date: run go mod tidy there", name)
+		if !bytes.Equal(read(t, filepath.Join(module, name)), read(t, filepath.Join(dir, name))) {
+			t.Errorf("examples/%s/%s is out of date: run go mod tidy there", module, name)
 		}
 	}
 	return program
@@ -64,7 +64,8 @@ func copyFile(t *testing.T, from, to string) {
 }
 
 func TestApp(t *testing.T) {
-	program := build(t)
+	t.Parallel()
+	program := build(t, "app")
 	for _, d := range wire.Dialects() {
 		t.Run(d.Name, func(t *testing.T) {
 			t.Parallel()

@@ -40,7 +40,8 @@ type PartitionBatch struct {
 	LockDuration time.Duration
 
 	session *session // where it was acquired
-	turn    int64    // Consumer.turns of the partition when it was
+	turn    int64    // holdings.turn of the partition when it was
+	fetch   int64    // holdings.fetched after it was
 }
 
 // acquiredCount counts the acquired offsets.
@@ -153,14 +154,7 @@ func (b *Batch) Leaders() map[TopicPartition]int32 {
 // record that cannot be decoded is an error: its offsets are acquired, and the
 // caller has to release them.
 func decodePartition(tp TopicPartition, rp *kmsg.ShareFetchResponseTopicPartition, dec kgo.Decompressor) (*PartitionBatch, error) {
-	p := &PartitionBatch{TopicPartition: tp}
-	for _, r := range rp.AcquiredRecords {
-		p.Acquired = append(p.Acquired, AcquiredRange{Range{r.FirstOffset, r.LastOffset}, r.DeliveryCount})
-	}
-	slices.SortFunc(p.Acquired, func(a, b AcquiredRange) int {
-		return int(min(1, max(-1, a.FirstOffset-b.FirstOffset)))
-	})
-	p.Acquired = dropOverlaps(p.Acquired)
+	p := &PartitionBatch{TopicPartition: tp, Acquired: acquiredRanges(rp)}
 	if len(p.Acquired) == 0 {
 		return p, nil
 	}
@@ -175,6 +169,18 @@ func decodePartition(tp TopicPartition, rp *kmsg.ShareFetchResponseTopicPartitio
 	}
 	p.Records, p.Gaps = splitAcquired(p.Acquired, decoded.Records)
 	return p, nil
+}
+
+// acquiredRanges returns what was acquired, ascending.
+func acquiredRanges(rp *kmsg.ShareFetchResponseTopicPartition) []AcquiredRange {
+	var out []AcquiredRange
+	for _, r := range rp.AcquiredRecords {
+		out = append(out, AcquiredRange{Range{r.FirstOffset, r.LastOffset}, r.DeliveryCount})
+	}
+	slices.SortFunc(out, func(a, b AcquiredRange) int {
+		return int(min(1, max(-1, a.FirstOffset-b.FirstOffset)))
+	})
+	return dropOverlaps(out)
 }
 
 // dropOverlaps keeps each offset in the first range that has it, so that no

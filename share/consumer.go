@@ -105,12 +105,13 @@ type Consumer struct {
 	assigned    map[TopicPartition]bool
 	leaders     map[TopicPartition]int32
 	sessions    map[int32]*session
-	turns       map[TopicPartition]int64 // how often each was added to a share session
-	ready       []*PartitionBatch        // decoded and not handed out yet, in order of arrival
+	holdings    map[TopicPartition]*holdings
+	ready       []*PartitionBatch // decoded and not handed out yet, in order of arrival
 	fatal       error
 	stale       bool // leaders are to be looked up again
 	closed      bool
-	empty       int64 // fetches that returned nothing since the last that returned something
+	limited     time.Time // when Warn was told last that there are too many share sessions
+	empty       int64     // fetches that returned nothing since the last that returned something
 }
 
 // NewConsumer joins the share group and starts to heartbeat and to fetch. It
@@ -139,7 +140,7 @@ func newMember(ctx context.Context, cl *cluster.Client, cfg Config) (*Consumer, 
 		beat:     make(chan chan<- struct{}),
 		assigned: make(map[TopicPartition]bool),
 		leaders:  make(map[TopicPartition]int32),
-		sessions: make(map[int32]*session), turns: make(map[TopicPartition]int64),
+		sessions: make(map[int32]*session), holdings: make(map[TopicPartition]*holdings),
 	}
 	// The consumer outlives the call that made it, and ends by Close.
 	c.ctx, c.cancel = context.WithCancelCause(context.WithoutCancel(ctx))

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"strconv"
+	"sync"
 	"testing"
 	"time"
 
@@ -302,5 +303,49 @@ func TestConsumerWithoutPermission(t *testing.T) {
 	a, ok := errors.AsType[*cluster.AuthError](err)
 	if !ok || !errors.Is(err, kerr.GroupAuthorizationFailed) || a.Hint() == "" {
 		t.Errorf("NewConsumer without READ on the group: %v, want an *AuthError with a hint", err)
+	}
+}
+
+// A member that gives up what it holds gives it up at leaders too of which it has
+// no partition any more: another member gets it before the locks expire.
+func TestResetAfterARebalance(t *testing.T) {
+	const records = 30
+	cl := newCluster(t, records)
+	first := join(t, cl, nil)
+	take(t, first, records, func(*share.Batch) {})
+	second := join(t, cl, nil)
+	all := len(first.Assigned())
+	for len(first.Assigned()) == all && t.Context().Err() == nil {
+		first.ConfirmMembership(t.Context())
+	}
+	first.Reset()
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second) // a lock lasts 30 s
+	defer cancel()
+	var mu sync.Mutex
+	got := make(map[string]bool)
+	var wg sync.WaitGroup
+	for _, c := range []*share.Consumer{first, second} {
+		wg.Go(func() {
+			for {
+				b, err := c.Poll(ctx, records)
+				if err != nil {
+					return // another one has had the last records
+				}
+				mu.Lock()
+				for _, p := range b.Partitions {
+					for _, r := range p.Records {
+						got[string(r.Key)] = true
+					}
+				}
+				if len(got) == records {
+					cancel()
+				}
+				mu.Unlock()
+			}
+		})
+	}
+	wg.Wait()
+	if len(got) < records {
+		t.Errorf("%d of %d records came again within 20 s", len(got), records)
 	}
 }

@@ -15,6 +15,10 @@
 //	defer c.Close(context.WithoutCancel(ctx))
 //	batch, err := c.Poll(ctx, 500)
 //
+// Brokers tell deliveries of one record to one member not apart, so who commits
+// acknowledgements in transactions looks with [Consumer.CheckHeld] first, and says
+// so with [Consumer.Committed] afterwards.
+//
 // [AcquireRanges] acquires given offsets by hand, for those who have decided about
 // them already.
 package share

@@ -51,11 +51,11 @@ type session struct {
 	// The fields below are touched with the turn held only.
 	epoch int32
 	have  map[TopicPartition]bool  // partitions in the session
-	turns map[TopicPartition]int64 // Consumer.turns when they were added to it
+	turns map[TopicPartition]int64 // holdings.turn when they were added to it
 	empty int                      // fetches in a row that returned nothing
 	left  bool                     // the broker may still have a session, given up on or of a predecessor
 
-	stale bool // open a new session with the next request; guarded by c.mu
+	stale bool // close it, and open a new one when there is something to fetch; guarded by c.mu
 }
 
 func (s *session) take(ctx context.Context) error {
@@ -105,6 +105,7 @@ func (s *session) abandon(err error) {
 	c := s.c
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	s.stale = true
 	c.dropReady(func(p *PartitionBatch) bool { return p.session == s })
 }
 
@@ -116,7 +117,12 @@ func (s *session) fetchLoop() {
 		if !ok {
 			return
 		}
-		err := s.fetch(want)
+		var err error
+		if len(want) > 0 {
+			err = s.fetch(want)
+		} else {
+			err = s.giveUp()
+		}
 		switch {
 		case err == nil:
 			fails, warned = 0, ""
@@ -129,6 +135,8 @@ func (s *session) fetchLoop() {
 			switch {
 			case isLost(err):
 				go s.c.cfg.Lost(err)
+			case errors.Is(err, kerr.ShareSessionLimitReached):
+				s.c.warnOfLimit(err)
 			case err.Error() != warned: // an outage is told once, not with each try
 				warned = err.Error()
 				s.c.cfg.Warn(err)
@@ -142,8 +150,27 @@ func (s *session) fetchLoop() {
 	}
 }
 
+// limitWarnings is how often is told of a limit that others have to make room
+// below: it may last, and nothing else shows it.
+const limitWarnings = time.Minute
+
+// warnOfLimit warns of it, whichever leader says so.
+func (c *Consumer) warnOfLimit(err error) {
+	c.mu.Lock()
+	now := c.cfg.Now()
+	due := c.limited.IsZero() || now.Sub(c.limited) >= limitWarnings
+	if due {
+		c.limited = now
+	}
+	c.mu.Unlock()
+	if due {
+		c.cfg.Warn(err)
+	}
+}
+
 // awaitDemand blocks until there is something to fetch from this leader and
-// room for it; false when the consumer ends.
+// room for it, or nothing to fetch and a session to close; false when the consumer
+// ends.
 func (s *session) awaitDemand() (map[TopicPartition]bool, bool) {
 	for {
 		c := s.c
@@ -154,7 +181,7 @@ func (s *session) awaitDemand() (map[TopicPartition]bool, bool) {
 				want[tp] = true
 			}
 		}
-		idle := len(want) == 0 || slices.ContainsFunc(c.ready, func(p *PartitionBatch) bool { return p.session == s })
+		idle := len(want) == 0 && !s.stale || slices.ContainsFunc(c.ready, func(p *PartitionBatch) bool { return p.session == s })
 		closed, changed := c.closed, c.changed
 		c.mu.Unlock()
 		if closed {
@@ -169,6 +196,19 @@ func (s *session) awaitDemand() (map[TopicPartition]bool, bool) {
 			return nil, false
 		}
 	}
+}
+
+// giveUp closes a session that was given up, at a leader from which there is
+// nothing to fetch any more: what it has acquired would stay locked otherwise.
+func (s *session) giveUp() error {
+	if err := s.take(s.c.ctx); err != nil {
+		return err
+	}
+	defer s.give()
+	if s.begin(); !s.left {
+		return nil
+	}
+	return s.sendClose(s.c.requests)
 }
 
 func (s *session) fetch(want map[TopicPartition]bool) error {
@@ -283,6 +323,7 @@ func (s *session) takeFetched(resp *kmsg.ShareFetchResponse, sent time.Time) err
 				}
 				continue
 			}
+			fetch := s.acquired(tp, rp)
 			p, err := decodePartition(tp, rp, c.dec)
 			if err != nil {
 				for _, r := range p.Acquired {
@@ -296,7 +337,7 @@ func (s *session) takeFetched(resp *kmsg.ShareFetchResponse, sent time.Time) err
 			}
 			// The lock started when the broker acquired, after the request was
 			// sent: counting from there errs on the safe side.
-			p.session, p.turn, p.Leader, p.LockDuration, p.LockDeadline = s, s.turns[tp], s.node, lock, sent.Add(lock)
+			p.session, p.turn, p.fetch, p.Leader, p.LockDuration, p.LockDeadline = s, s.turns[tp], fetch, s.node, lock, sent.Add(lock)
 			out = append(out, p)
 		}
 	}
@@ -324,6 +365,15 @@ func (s *session) takeFetched(resp *kmsg.ShareFetchResponse, sent time.Time) err
 	return firstErr
 }
 
+// acquired notes what a fetch has acquired before the records are decoded, which
+// takes a while, and returns its number.
+func (s *session) acquired(tp TopicPartition, rp *kmsg.ShareFetchResponseTopicPartition) int64 {
+	ranges := acquiredRanges(rp)
+	s.c.mu.Lock()
+	defer s.c.mu.Unlock()
+	return s.c.holdingsOf(tp).acquire(ranges)
+}
+
 // lookUp finds the name of a partition of the session.
 func (s *session) lookUp(id [16]byte, partition int32) (TopicPartition, bool) {
 	for tp := range s.have {
@@ -343,7 +393,8 @@ func (s *session) responseError(verb string, err error, message *string) error {
 		e.Detail = *message
 	}
 	if errors.Is(err, kerr.ShareSessionLimitReached) {
-		e.Advice = "the broker's share session limit (group.share.max.share.sessions) is reached; waiting for others to leave"
+		e.Detail = "group.share.max.share.sessions is reached; waiting for others to leave"
+		e.Advice = "raise group.share.max.share.sessions on the brokers, or run fewer members"
 	}
 	return cluster.Classify(e)
 }
@@ -359,9 +410,9 @@ func (s *session) partitionError(verb string, tp TopicPartition, err error, mess
 // Acknowledge acknowledges plainly, outside any transaction, in one request for
 // each leader. Only Gap, Accept, Release and Reject are allowed; for Renew see
 // [Consumer.Renew]. Partitions that were superseded ([Consumer.CheckHeld]) are
-// left out: what was acquired since is another batch's. It returns the first error of each leader, joined:
-// INVALID_RECORD_STATE and SHARE_SESSION_NOT_FOUND mean that the records are not
-// held any more.
+// left out: what was acquired since is another batch's. It returns the first error
+// of each leader, joined: INVALID_RECORD_STATE and SHARE_SESSION_NOT_FOUND mean that
+// the records are not held any more. After Close it returns ErrClosed.
 func (c *Consumer) Acknowledge(ctx context.Context, b *Batch, acks *Acknowledgements) error {
 	return c.eachLeader(ctx, b, acks, func(ctx context.Context, s *session, a *Acknowledgements) error {
 		return s.acknowledgeTaken(ctx, a, false)
@@ -417,8 +468,14 @@ func (c *Consumer) renew(ctx context.Context, b *Batch) error {
 }
 
 // eachLeader splits acks by the leaders of the batch's partitions and calls do
-// for each, at once.
+// for each, at once. It returns ErrClosed after Close, which has released all.
 func (c *Consumer) eachLeader(ctx context.Context, b *Batch, acks *Acknowledgements, do func(context.Context, *session, *Acknowledgements) error) error {
+	c.mu.Lock()
+	closed := c.closed
+	c.mu.Unlock()
+	if closed {
+		return ErrClosed
+	}
 	superseded := c.superseded(b)
 	byNode := make(map[int32]*Acknowledgements)
 	for _, p := range b.Partitions {
@@ -564,9 +621,19 @@ func (s *session) close(ctx context.Context) error {
 	return s.sendClose(ctx)
 }
 
-// sendClose closes whatever session the broker has for the member. Called with
-// the turn held.
+// sendClose closes whatever session the broker has for the member, or leaves that
+// to the next request. Called with the turn held.
 func (s *session) sendClose(ctx context.Context) error {
+	err := s.requestClose(ctx)
+	if err != nil {
+		s.c.mu.Lock()
+		s.stale = true
+		s.c.mu.Unlock()
+	}
+	return err
+}
+
+func (s *session) requestClose(ctx context.Context) error {
 	req := kmsg.NewPtrShareAcknowledgeRequest()
 	req.GroupID, req.MemberID, req.ShareSessionEpoch = &s.c.cfg.GroupID, &s.c.cfg.MemberID, closeSession
 	s.epoch = openSession

@@ -26,9 +26,11 @@ type AcknowledgerConfig struct {
 	// TwoPhaseCommit makes transactions that do not time out (KIP-939), so that
 	// one that is prepared waits for its decision however long that takes; one
 	// that nobody decides holds its records for ever. It needs a broker with
-	// InitProducerId v6, which no release up to Kafka 4.4 has, its
-	// transaction.two.phase.commit.enable, and TWO_PHASE_COMMIT on the
-	// transactional ID. Timeout is not used then.
+	// InitProducerId v6, which no release up to Kafka 4.4 offers (unless
+	// unstable.api.versions.enable is set), its transaction.two.phase.commit.enable,
+	// and TWO_PHASE_COMMIT on the transactional ID; a broker without either of the
+	// last two answers TRANSACTIONAL_ID_AUTHORIZATION_FAILED. Timeout is not used
+	// then.
 	TwoPhaseCommit bool
 	// Metrics is told what Kafka's own client counts; nil counts nothing.
 	Metrics Metrics
@@ -162,6 +164,18 @@ func (a *Acknowledger) initTwoPhase(ctx context.Context, producerID int64, epoch
 		}
 	}
 	return resp.ProducerID, resp.ProducerEpoch, err
+}
+
+// initError is that of an identity, and says what else two-phase commit needs: a
+// broker that has it switched off says that it is not authorised (Kafka 4.4), as
+// does one that has no ACL for it.
+func (a *Acknowledger) initError(err error) error {
+	err = a.identity.initError(err)
+	if denied, ok := errors.AsType[*cluster.AuthError](err); ok && a.cfg.TwoPhaseCommit && errors.Is(err, kerr.TransactionalIDAuthorizationFailed) {
+		return &cluster.AuthError{Err: denied.Err, Advice: fmt.Sprintf(
+			"%s needs transaction.two.phase.commit.enable=true on the brokers, and WRITE and TWO_PHASE_COMMIT on transactional ID %q", whatTwoPhase, a.transactionalID)}
+	}
+	return err
 }
 
 // requireTwoPhase returns an *UnsupportedError unless every broker has the

@@ -17,10 +17,16 @@
 //		err = s.SendShareAcknowledgements(ctx, txn.ShareAcknowledgements{Acknowledgements: acks, Group: consumer.GroupMetadata()})
 //	}
 //	if err == nil {
-//		err = s.Commit(ctx, txn.Guard{})
+//		err = consumer.CheckHeld(batch)
+//	}
+//	if err == nil {
+//		err = s.Commit(ctx, txn.Guard{LockDeadline: batch.LockDeadline(), LockDuration: batch.LockDuration()})
 //	}
 //	if err != nil {
 //		err = errors.Join(err, s.Abort(ctx))
+//		consumer.Reset()
+//	} else {
+//		consumer.Committed(batch, acks)
 //	}
 //
 // # What is never guessed

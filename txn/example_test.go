@@ -78,6 +78,7 @@ func ExampleSession() {
 		log.Fatal(err)
 	}
 	defer s.Close(ctx)
+	acks := share.FromRecords(b, nil)
 	err = s.Begin(ctx)
 	for _, p := range b.Partitions {
 		for _, r := range p.Records {
@@ -86,17 +87,22 @@ func ExampleSession() {
 	}
 	if err == nil {
 		err = s.SendShareAcknowledgements(ctx, txn.ShareAcknowledgements{
-			Acknowledgements: share.FromRecords(b, nil), Group: c.GroupMetadata(), Leaders: b.Leaders(),
+			Acknowledgements: acks, Group: c.GroupMetadata(), Leaders: b.Leaders(),
 		})
+	}
+	if err == nil {
+		err = c.CheckHeld(b) // what was staged may be a later delivery of the same records
 	}
 	if err == nil {
 		err = s.Commit(ctx, txn.Guard{LockDeadline: b.LockDeadline(), LockDuration: b.LockDuration()})
 	}
 	switch {
 	case err == nil:
+		c.Committed(b, acks)
 		fmt.Println("committed:", s.Produced(), "written,", s.Staged(), "acknowledged")
 	case txn.Classify(err) == txn.ClassAbortable:
 		err = s.Abort(ctx) // and the records come again
+		c.Reset()
 	}
 	if err != nil {
 		log.Fatal(err)

@@ -224,12 +224,23 @@ func (p *identity) checkOwner(ctx context.Context) (description, error) {
 		return d, cluster.Classify(err)
 	case d.producerID == p.producerID && d.producerEpoch <= p.epoch:
 		return d, nil
+	case p.unanswered.Load() && p.mayBeOurAbort(d):
+		return d, nil
 	}
 	err = p.fencedOrLate(d, kerr.ProducerFenced)
 	if _, late := errors.AsType[*AbortedError](err); late {
 		return d, nil // it was our own transaction that timed out
 	}
 	return d, err
+}
+
+// mayBeOurAbort reports whether the coordinator describes what an abort of ours
+// leaves that was sent and not confirmed. A producer that is about to take over
+// leaves the same for a moment. It is not in the way of a new epoch then: it takes
+// another one after that.
+func (p *identity) mayBeOurAbort(d description) bool {
+	return d.producerID == p.producerID && d.producerEpoch == p.epoch+1 &&
+		(d.state == statePrepareAbort || d.state == stateCompleteAbort)
 }
 
 // fencedOrLate tells a producer that was fenced by another one from one whose
@@ -266,6 +277,9 @@ func (p *identity) classify(ctx context.Context, op string, err error) error {
 }
 
 func (p *identity) initError(err error) error {
+	if isA[*cluster.UnsupportedError](err) {
+		return err // it says all, and what to do
+	}
 	if errors.Is(err, kerr.InvalidTransactionTimeout) {
 		return &TimeoutRejectedError{TransactionalID: p.transactionalID, Err: err}
 	}

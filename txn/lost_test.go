@@ -9,6 +9,7 @@ import (
 	"net"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -439,6 +440,176 @@ func TestUnconfirmedAbortIsNotCommitted(t *testing.T) {
 				r.wantAborted()
 			})
 		})
+	}
+}
+
+// What a commit is answered with that comes after the end of its transaction
+// depends on the broker's release. What is reported does not: it is what the
+// coordinator describes.
+func TestRefusedCommit(t *testing.T) {
+	type commit struct {
+		*rig
+		n    *badNetwork
+		code *kerr.Error
+		late *atomic.Bool // the session's clock stands still until then
+	}
+	tests := map[string]struct {
+		before func(c commit)
+		check  func(c commit, s *txn.Session, err error)
+	}{
+		"timed out": {
+			before: func(c commit) {
+				<-time.After(3 * time.Minute)
+				c.refuseEnds(c.code)
+				c.n.lose(func(key int16) fate {
+					if key == endTxnKey {
+						c.late.Store(true) // it was in time when it was sent
+					}
+					return arrives
+				})
+			},
+			check: func(c commit, s *txn.Session, err error) {
+				if a, ok := errors.AsType[*txn.AbortedError](err); !ok || !errors.Is(a.Err, c.code) {
+					c.t.Errorf("Commit after the timeout: %v, want an *AbortedError because of %s", err, c.code.Message)
+				}
+				c.wantAborted()
+				if err := s.Begin(c.t.Context()); err != nil {
+					c.t.Fatalf("Begin after that: %v", err)
+				}
+				c.c.Reset() // what was fetched since may have lost its locks by now
+				if err := c.stage(s, c.acquire(4), wire.Accept); err != nil {
+					c.t.Fatal(err)
+				}
+				c.produce(s)
+				if err := s.Commit(c.t.Context(), txn.Guard{}); err != nil {
+					c.t.Errorf("Commit of the next transaction: %v", err)
+				}
+				c.wantCommitted(ender{visible: 1})
+			},
+		},
+		"fenced by another": {
+			before: func(c commit) {
+				c.session(txn.Config{})
+				c.refuseEnds(c.code)
+			},
+			check: func(c commit, _ *txn.Session, err error) {
+				f, ok := errors.AsType[*txn.FencedError](err)
+				if !ok || f.TransactionalID != "id" || f.CurrentEpoch <= f.ProducerEpoch || !txn.IsFatal(err) {
+					c.t.Errorf("Commit after a takeover: %v, want a *FencedError with both epochs", err)
+				}
+				c.wantAborted()
+			},
+		},
+		"committed": {
+			before: func(c commit) {
+				ends := 0
+				c.n.lose(func(key int16) fate {
+					if key != endTxnKey {
+						return arrives
+					}
+					if ends++; ends == 1 {
+						return cutAfter
+					}
+					if ends == 2 {
+						c.refuseEnds(c.code)
+					}
+					return arrives
+				})
+			},
+			check: func(c commit, _ *txn.Session, err error) {
+				if err != nil {
+					c.t.Errorf("Commit whose repetition is refused: %v", err)
+				}
+				c.wantCommitted(ender{visible: 1})
+			},
+		},
+	}
+	for name, tt := range tests {
+		for _, code := range []*kerr.Error{kerr.InvalidTxnState, kerr.ProducerFenced} {
+			t.Run(name+"/"+code.Message, func(t *testing.T) {
+				onBadNetwork(t, 4, func(r *rig, n *badNetwork) {
+					c := commit{r, n, code, new(atomic.Bool)}
+					start := time.Now()
+					s := r.session(txn.Config{Timeout: 2 * time.Minute, Now: func() time.Time {
+						if c.late.Load() {
+							return time.Now()
+						}
+						return start
+					}})
+					if err := s.Begin(r.t.Context()); err != nil {
+						r.t.Fatal(err)
+					}
+					r.produce(s)
+					if err := r.stage(s, r.acquire(4), wire.Accept); err != nil {
+						r.t.Fatal(err)
+					}
+					tt.before(c)
+					err := s.Commit(r.t.Context(), txn.Guard{})
+					n.lose(nil)
+					r.sb.ClearFaults()
+					tt.check(c, s, err)
+				})
+			})
+		}
+	}
+}
+
+// refuseEnds answers each EndTxn with an error, from now on.
+func (r *rig) refuseEnds(code *kerr.Error) {
+	key := endTxnKey
+	if _, err := r.sb.InjectFault(r.t.Context(), sandbox.Fault{Kind: sandbox.FaultAnswerError, APIKey: &key, Error: code.Message}); err != nil {
+		r.t.Error(err)
+	}
+}
+
+// A session whose abort nobody has confirmed goes on once brokers answer again,
+// whether the abort has arrived or not: an epoch that its own abort has raised is
+// not that of another producer.
+func TestSessionAfterAnUnconfirmedAbort(t *testing.T) {
+	for _, f := range []fate{cutBefore, cutAfter} {
+		for name, produce := range map[string]int{"records and acknowledgements": 2, "acknowledgements alone": 0} {
+			t.Run(fmt.Sprintf("%d/%s", f, name), func(t *testing.T) {
+				onBadNetwork(t, 8, func(r *rig, n *badNetwork) {
+					s := r.session(txn.Config{Timeout: 10 * time.Minute})
+					if err := s.Begin(r.t.Context()); err != nil {
+						r.t.Fatal(err)
+					}
+					for range produce {
+						r.produce(s)
+					}
+					if err := r.stage(s, r.acquire(4), wire.Accept); err != nil {
+						r.t.Fatal(err)
+					}
+					lost := once(f)
+					n.lose(func(key int16) fate {
+						out := lost(key)
+						if out != arrives {
+							n.fate = func(int16) fate { return cutBefore }
+						}
+						return out
+					})
+					ctx, cancel := context.WithTimeout(r.t.Context(), 5*time.Second)
+					defer cancel()
+					if err := s.Abort(ctx); err == nil || txn.IsFatal(err) || txn.Classify(err) == txn.ClassOutcomeUnknown {
+						r.t.Errorf("Abort without an answer: %v, want an error that another transaction cures", err)
+					}
+					n.lose(nil)
+					if err := s.CheckOwner(r.t.Context()); err != nil {
+						r.t.Errorf("CheckOwner after that: %v", err)
+					}
+					if err := s.Begin(r.t.Context()); err != nil {
+						r.t.Fatalf("Begin after that: %v", err)
+					}
+					if err := r.stage(s, r.acquire(4), wire.Accept); err != nil {
+						r.t.Fatal(err)
+					}
+					if err := s.Commit(r.t.Context(), txn.Guard{}); err != nil {
+						r.t.Fatal(err)
+					}
+					r.wantCommitted(ender{visible: 0})
+				})
+			})
+		}
 	}
 }
 

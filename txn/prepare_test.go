@@ -437,7 +437,10 @@ func TestTwoPhaseCommitIsNotOffered(t *testing.T) {
 // deadline, and is as good after a day as after a second.
 func TestTwoPhaseCommit(t *testing.T) {
 	for _, d := range wire.Dialects() {
-		for name, code := range map[string]int16{"allowed": 0, "switched off": kerr.InvalidTxnState.Code} {
+		for name, code := range map[string]int16{
+			"allowed": 0, "switched off": kerr.InvalidTxnState.Code,
+			"not authorised": kerr.TransactionalIDAuthorizationFailed.Code, // to Kafka 4.4 the same as switched off
+		} {
 			t.Run(d.Name+"/"+name, func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
 					var network kfake.VirtualNetwork
@@ -449,8 +452,16 @@ func TestTwoPhaseCommit(t *testing.T) {
 						sandbox.WithBrokerConfigs(map[string]string{"transaction.max.timeout.ms": fmt.Sprint(math.MaxInt32)}))
 					cfg := txn.AcknowledgerConfig{TransactionalID: "id", TwoPhaseCommit: true}
 					if code != 0 {
-						if _, err := txn.NewAcknowledger(t.Context(), r.cl, cfg); !isA[*cluster.UnsupportedError](err) {
-							t.Errorf("a broker with the switch off: %v, want an *UnsupportedError", err)
+						_, err := txn.NewAcknowledger(t.Context(), r.cl, cfg)
+						h, ok := errors.AsType[interface {
+							error
+							Hint() string
+						}](err)
+						if !ok || !strings.Contains(h.Hint(), "transaction.two.phase.commit.enable=true") || !txn.IsFatal(err) {
+							t.Errorf("a broker that refuses: %T %v, want a hint at its config", err, err)
+						}
+						if want := code == kerr.InvalidTxnState.Code; isA[*cluster.UnsupportedError](err) != want || isA[*cluster.AuthError](err) == want {
+							t.Errorf("a broker that refuses: %T %v", err, err)
 						}
 						return
 					}

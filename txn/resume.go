@@ -63,7 +63,10 @@ func Resume(ctx context.Context, cl *cluster.Client, t Token) (*Resumed, error) 
 		return nil, err
 	}
 	if id := cl.ClusterID(); t.ClusterID != "" && id != "" && t.ClusterID != id {
-		return nil, &TokenError{Reason: fmt.Sprintf("it is of cluster %q, and this is cluster %q", t.ClusterID, id)}
+		return nil, &TokenError{
+			Reason: fmt.Sprintf("it is of cluster %q, and this is cluster %q", t.ClusterID, id),
+			Advice: "connect to the cluster that it was prepared on",
+		}
 	}
 	r := &Resumed{token: t.normal(), identity: identity{
 		cl: cl, transactionalID: t.TransactionalID, producerID: t.ProducerID, epoch: t.ProducerEpoch,
@@ -190,6 +193,9 @@ func (r *Resumed) end(ctx context.Context, commit bool) error {
 	if d.producerID >= 0 && (d.producerID != r.producerID || d.producerEpoch > r.epoch) {
 		err = r.fencedOrLate(d, err)
 		if !r.unanswered.Load() {
+			if isA[*AbortedError](err) {
+				r.outcome = OutcomeAborted
+			}
 			return err
 		}
 	}

@@ -32,7 +32,9 @@ type rig struct {
 }
 
 // asAdmin reports whether the test is one of those whose sandbox has users.
-func asAdmin(t *testing.T) bool { return strings.HasPrefix(t.Name(), "TestAuthorization/") }
+func asAdmin(t *testing.T) bool {
+	return strings.HasPrefix(t.Name(), "TestAuthorization/") || strings.HasPrefix(t.Name(), "TestContract/group_authorization/txn.")
+}
 
 func newRig(t *testing.T, dialect string, records int, opts ...sandbox.Option) *rig {
 	t.Helper()
@@ -368,7 +370,7 @@ func TestNoCommitAfterAFailedStage(t *testing.T) {
 		acks.AddRange(tp, share.Range{FirstOffset: 1000, LastOffset: 1001}, wire.Accept)
 		err := s.SendShareAcknowledgements(t.Context(), txn.ShareAcknowledgements{Acknowledgements: acks, Group: r.c.GroupMetadata()})
 		se, ok := errors.AsType[*txn.StageError](err)
-		if !ok || len(se.Errors) != 1 || se.Errors[0].Topic != "in" || se.Errors[0].Partition != tp.Partition {
+		if !ok || len(se.Errors) != 1 || se.Errors[0].Topic != "in" || se.Errors[0].Partition != tp.Partition || !strings.Contains(err.Error(), " to 1001") {
 			t.Fatalf("staging records that are not there: %v, want a *StageError about %s", err, tp)
 		}
 		if err := s.Commit(t.Context(), txn.Guard{}); err == nil {

@@ -324,9 +324,14 @@ func partitionErrors(op string, node int32, req *wire.TxnShareAcknowledgeRequest
 		names[key{tp.TopicID, tp.Partition}] = tp.Topic
 	}
 	missing := make(map[key]bool)
+	offsets := make(map[key]string)
 	for _, t := range req.Topics {
 		for _, p := range t.Partitions {
-			missing[key{t.TopicID, p.Partition}] = true
+			k := key{t.TopicID, p.Partition}
+			missing[k] = true
+			if n := len(p.AcknowledgementBatches); n > 0 {
+				offsets[k] = fmt.Sprintf("offsets %d to %d", p.AcknowledgementBatches[0].FirstOffset, p.AcknowledgementBatches[n-1].LastOffset)
+			}
 		}
 	}
 	var out []*cluster.Error
@@ -335,16 +340,16 @@ func partitionErrors(op string, node int32, req *wire.TxnShareAcknowledgeRequest
 			k := key{t.TopicID, p.Partition}
 			delete(missing, k)
 			if err := kerr.ErrorForCode(p.ErrorCode); err != nil {
-				e := &cluster.Error{Op: op, Broker: node, Topic: names[k], Partition: p.Partition, Err: err}
+				e := &cluster.Error{Op: op, Broker: node, Topic: names[k], Partition: p.Partition, Err: err, Detail: offsets[k]}
 				if p.ErrorMessage != nil {
-					e.Detail = *p.ErrorMessage
+					e.Detail += ": " + *p.ErrorMessage
 				}
 				out = append(out, e)
 			}
 		}
 	}
 	for k := range missing {
-		out = append(out, &cluster.Error{Op: op, Broker: node, Topic: names[k], Partition: k.partition, Err: kerr.UnknownServerError, Detail: "the broker's answer lacks this partition"})
+		out = append(out, &cluster.Error{Op: op, Broker: node, Topic: names[k], Partition: k.partition, Err: kerr.UnknownServerError, Detail: offsets[k] + ": the broker's answer lacks this partition"})
 	}
 	return out
 }

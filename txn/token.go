@@ -56,6 +56,7 @@ type tokenJSON struct {
 // TokenError says that something is no token, or not one for this cluster.
 type TokenError struct {
 	Reason string // continues "transaction token: "
+	Advice string // what to do about it; "" when there is nothing to say
 	Err    error  // nil when there is no cause
 }
 
@@ -64,6 +65,9 @@ func (e *TokenError) Error() string { return "transaction token: " + e.Reason }
 
 // Unwrap returns the cause.
 func (e *TokenError) Unwrap() error { return e.Err }
+
+// Hint says what to do about it.
+func (e *TokenError) Hint() string { return e.Advice }
 
 // maxTokenString bounds each text in a token; Kafka's own limit is about that.
 const maxTokenString = 1 << 15
@@ -182,6 +186,12 @@ func appendText(b []byte, s string) []byte {
 // may return *TokenError.
 func ParseToken(s string) (Token, error) {
 	s = strings.TrimSpace(s)
+	if s == "" {
+		return Token{}, &TokenError{
+			Reason: "it is empty",
+			Advice: "who was to write it may have died before that; 'kshare inspect pending' shows records that it left staged, and 'kshare txn fence' frees them",
+		}
+	}
 	if strings.HasPrefix(s, "{") {
 		var t Token
 		err := json.Unmarshal([]byte(s), &t)
@@ -196,21 +206,24 @@ func ParseToken(s string) (Token, error) {
 	}
 	b, err := base64.RawURLEncoding.Strict().DecodeString(text)
 	if err != nil {
-		return Token{}, &TokenError{Reason: "it is damaged: " + err.Error(), Err: err}
+		return Token{}, &TokenError{Reason: "it is damaged: " + err.Error(), Advice: takeWhole, Err: err}
 	}
 	if n := len(b) - 4; n < 0 || crc32.Checksum(b[:n], crc32.MakeTable(crc32.Castagnoli)) != binary.BigEndian.Uint32(b[n:]) {
-		return Token{}, &TokenError{Reason: "it is damaged: the checksum is wrong, a part may be missing"}
+		return Token{}, &TokenError{Reason: "it is damaged: the checksum is wrong, a part may be missing", Advice: takeWhole}
 	}
 	d := tokenDecoder{b: b[:len(b)-4]}
 	t := d.token()
 	if d.failed || len(d.b) > 0 {
-		return Token{}, &TokenError{Reason: "it is damaged", Err: errDamaged}
+		return Token{}, &TokenError{Reason: "it is damaged", Advice: takeWhole, Err: errDamaged}
 	}
 	if err := t.validate(); err != nil {
 		return Token{}, err
 	}
 	return t.normal(), nil
 }
+
+// takeWhole is what to do about a token that is damaged.
+const takeWhole = "take it whole, from the file or the document that it was written to; 'kshare txn describe TRANSACTIONAL-ID' tells without one how that ID stands"
 
 var errDamaged = errors.New("fields and length do not agree")
 

@@ -65,7 +65,8 @@ func TestParseTokenRefuses(t *testing.T) {
 		t.Fatal(err)
 	}
 	tests := map[string]struct{ in, reason string }{
-		"nothing":                {"", "does not begin"},
+		"nothing":                {"", "is empty"},
+		"blanks":                 {" \n", "is empty"},
 		"something else":         {"orders-1", "does not begin"},
 		"another version":        {"ktx2." + good[5:], "does not begin"},
 		"the end is missing":     {good[:len(good)-3], "damaged"},

@@ -33,7 +33,7 @@ var unexecuted = map[string]string{
 
 // harmless matches what commands of pages begin with. Another one is not run: a
 // page may tell its readers to install something, which a test must not do.
-var harmless = regexp.MustCompile(`^(KSHARE_[A-Z_]+=[^ ]+ )*(kshare|go run \./cmd/kshare|examples/runbooks/[a-z-]+\.sh|head|tail|cat|echo|export|wait|kill|#)( |$)`)
+var harmless = regexp.MustCompile(`^(#|(KSHARE_[A-Z_]+=[^ ]+ )*(kshare|go run \./cmd/kshare|examples/runbooks/[a-z-]+\.sh|head|tail|cat|echo|export|wait|kill)( |$))`)
 
 // before is what a page takes for granted, by its path: shell commands that are
 // not shown.

@@ -24,6 +24,7 @@ import (
 type cluster struct {
 	t         *testing.T
 	bootstrap string
+	control   string // its control address, "" without
 	cl        *kgo.Client
 }
 
@@ -49,12 +50,13 @@ func startSandbox(t *testing.T, args ...string) *cluster {
 	var doc struct {
 		Data struct {
 			BootstrapServers string `json:"bootstrap_servers"`
+			Control          string `json:"control"`
 		} `json:"data"`
 	}
 	if err := json.NewDecoder(bufio.NewReader(stdout)).Decode(&doc); err != nil {
 		t.Fatalf("sandbox: %v\n%s", err, &stderr)
 	}
-	c := &cluster{t: t, bootstrap: doc.Data.BootstrapServers}
+	c := &cluster{t: t, bootstrap: doc.Data.BootstrapServers, control: doc.Data.Control}
 	c.cl = c.client()
 	return c
 }
@@ -137,9 +139,30 @@ func (c *cluster) wantExactlyOnce(topic string, n int) {
 // that is none of them.
 func (c *cluster) compare(topic string, n int) (lost, doubled, changed int) {
 	c.t.Helper()
+	seen := make(map[string]int, n)
+	c.read(topic, func(r *kgo.Record) {
+		seen[string(r.Key)]++
+		if i, err := strconv.Atoi(string(r.Key)); err != nil || i >= n || !sameRecord(r, sourceRecord(i)) {
+			changed++
+		}
+	})
+	for i := range n {
+		switch seen[strconv.Itoa(i)] {
+		case 0:
+			lost++
+		case 1:
+		default:
+			doubled++
+		}
+	}
+	return lost, doubled, changed
+}
+
+// read calls each for everything that a read_committed consumer finds in topic.
+func (c *cluster) read(topic string, each func(*kgo.Record)) {
+	c.t.Helper()
 	ends := c.ends(topic, readCommitted)
 	cl := c.client(kgo.ConsumeTopics(topic), kgo.FetchIsolationLevel(kgo.ReadCommitted()), kgo.KeepControlRecords(), kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()))
-	seen := make(map[string]int, n)
 	// Each partition ends with an end marker of the last commit, which is read
 	// as a control record; one that ends with an aborted batch is followed by
 	// the marker of the abort.
@@ -154,25 +177,11 @@ func (c *cluster) compare(topic string, n int) (lost, doubled, changed int) {
 			if r.Offset == ends[r.Partition]-1 {
 				left--
 			}
-			if r.Attrs.IsControl() {
-				return
-			}
-			seen[string(r.Key)]++
-			if i, err := strconv.Atoi(string(r.Key)); err != nil || i >= n || !sameRecord(r, sourceRecord(i)) {
-				changed++
+			if !r.Attrs.IsControl() {
+				each(r)
 			}
 		})
 	}
-	for i := range n {
-		switch seen[strconv.Itoa(i)] {
-		case 0:
-			lost++
-		case 1:
-		default:
-			doubled++
-		}
-	}
-	return lost, doubled, changed
 }
 
 const (

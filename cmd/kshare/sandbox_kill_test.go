@@ -59,7 +59,7 @@ func killSandbox(t *testing.T, then func(*load)) {
 	// Each kill costs what is in flight one delivery.
 	c.setGroupConfig("g", "share.delivery.count.limit", "10")
 	c.setGroupConfig("g", "share.record.lock.duration.ms", "3000")
-	load := k.startLoad("--from", "src", "--to", "dst", "--group", "g", "--workers", "2", "--batch-records", "20",
+	load := startLoad(t, c.bootstrap, "--from", "src", "--to", "dst", "--group", "g", "--workers", "2", "--batch-records", "20",
 		"--auto-offset-reset", "earliest", "--isolation-level", "read_committed", "--until-empty", "--transactional-id", "kill-test")
 	for i := range kills {
 		c.awaitGrowth("dst", int64(rnd.IntN(500)), load)
@@ -202,30 +202,31 @@ type load struct {
 	mu   sync.Mutex
 	last string    // what the last one that failed said
 	cmd  *exec.Cmd // that runs
+	says *watched  // on stderr
 }
 
-func (k *mortalSandbox) startLoad(args ...string) *load {
-	k.t.Helper()
-	l := &load{t: k.t, done: make(chan struct{})}
-	ctx, cancel := context.WithCancel(context.WithoutCancel(k.t.Context()))
-	k.t.Cleanup(func() {
+func startLoad(t *testing.T, bootstrap string, args ...string) *load {
+	t.Helper()
+	l := &load{t: t, done: make(chan struct{})}
+	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
+	t.Cleanup(func() {
 		cancel()
 		<-l.done
 	})
-	args = append([]string{"ctp", "-b", k.cluster.bootstrap, "-q", "--timeout", "2m"}, args...)
+	args = append([]string{"ctp", "-b", bootstrap, "-q", "--timeout", "2m"}, args...)
 	path, err := exec.LookPath("kshare")
 	if err != nil {
-		k.t.Fatal(err)
+		t.Fatal(err)
 	}
 	go func() {
 		defer close(l.done)
 		for ctx.Err() == nil {
-			var stderr bytes.Buffer
+			stderr := new(watched)
 			cmd := exec.CommandContext(ctx, path, args...)
-			cmd.Stderr = &stderr
+			cmd.Stderr = stderr
 			l.starts++
 			l.mu.Lock()
-			l.cmd = cmd
+			l.cmd, l.says = cmd, stderr
 			err := cmd.Start()
 			l.mu.Unlock()
 			if err == nil {
@@ -235,7 +236,7 @@ func (k *mortalSandbox) startLoad(args ...string) *load {
 				return
 			}
 			l.mu.Lock()
-			l.last = err.Error() + ": " + stderr.String()
+			l.last = err.Error() + ": " + string(stderr.Bytes())
 			l.mu.Unlock()
 		}
 	}()
@@ -270,7 +271,7 @@ func (l *load) wait() {
 	case <-timer.C:
 		l.mu.Lock()
 		defer l.mu.Unlock()
-		l.t.Fatalf("ctp does not come to an end; the last one that failed: %s", l.last)
+		l.t.Fatalf("ctp does not come to an end; this one says: %s\nthe last one that failed: %s", l.says.Bytes(), l.last)
 	}
 }
 

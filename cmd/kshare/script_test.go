@@ -26,7 +26,7 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	testscript.Main(m, map[string]func(){"kshare": main, "stuck": stuck})
+	testscript.Main(m, map[string]func(){"kshare": main, "stuck": stuck, "flaky": flaky})
 }
 
 // stuck is a command that does not end when it is asked to.

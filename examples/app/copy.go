@@ -76,6 +76,10 @@ func copyBatch(ctx context.Context, s *txn.Session, c *share.Consumer, b *share.
 	}); err != nil {
 		return err
 	}
+	// What was staged may have been a later delivery of the same records.
+	if err := c.CheckHeld(b); err != nil {
+		return err
+	}
 	if err := s.Commit(ctx, txn.Guard{LockDeadline: b.LockDeadline(), LockDuration: b.LockDuration()}); err != nil {
 		return err
 	}
@@ -84,5 +88,6 @@ func copyBatch(ctx context.Context, s *txn.Session, c *share.Consumer, b *share.
 	if err := c.Acknowledge(ctx, b, b.GapAcknowledgements()); err != nil {
 		fmt.Fprintln(os.Stderr, "app: gaps:", err)
 	}
+	c.Committed(b, acks)
 	return nil
 }

@@ -33,7 +33,7 @@ func mayImport() map[string][]string {
 	operator := append([]string{"ctp", "drain", "feature", "inspect", "internal/demo", "sandbox", "verify"}, client...)
 	return map[string][]string{
 		"cmd/kshare":        {"commands"},
-		"commands":          append([]string{"cluster/auth", "completions", "internal/config", "internal/doctor", "output"}, operator...),
+		"commands":          append([]string{"cluster/auth", "completions", "internal/config", "internal/doctor", "internal/promtext", "output"}, operator...),
 		"completions":       append([]string{"feature", "inspect"}, client...),
 		"output":            nil,
 		"feature":           append([]string{"drain", "inspect"}, client...),

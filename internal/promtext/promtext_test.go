@@ -131,7 +131,7 @@ func TestWrite(t *testing.T) {
 	families := []Family{
 		{Name: "a", Help: "one\\\ntwo", Samples: []Sample{{Labels: []Label{{"x", "\\ \" \n"}, {"y", "\xff"}}, Value: 1.5}, {Value: 1e21}}},
 		{Name: "b", Help: "", Samples: []Sample{{Value: math.Inf(-1)}}},
-		{Name: "c", Help: "without samples"},
+		{Name: "c", Help: "without samples", Type: Counter},
 	}
 	var b bytes.Buffer
 	if err := Write(&b, families); err != nil {
@@ -145,7 +145,7 @@ a 1e+21
 # TYPE b untyped
 b -Inf
 # HELP c without samples
-# TYPE c untyped
+# TYPE c counter
 `
 	if b.String() != want {
 		t.Errorf("wrote\n%s\nwant\n%s", b.String(), want)

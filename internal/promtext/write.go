@@ -2,6 +2,7 @@ package promtext
 
 import (
 	"bufio"
+	"cmp"
 	"io"
 	"strconv"
 	"strings"
@@ -14,18 +15,25 @@ const ContentType = "text/plain; version=0.0.4; charset=utf-8"
 type Family struct {
 	Name    string
 	Help    string
+	Type    string   // [Counter], [Gauge]; "" is untyped
 	Samples []Sample // their names are not looked at
 }
 
-// Write writes families in the order given, all as untyped, which is how a JMX
-// exporter without rules has them. It returns what w does. Names must be valid.
+// What [Family.Type] may be. A JMX exporter without rules has everything untyped.
+const (
+	Counter = "counter"
+	Gauge   = "gauge"
+)
+
+// Write writes families in the order given. It returns what w does. Names must be
+// valid.
 func Write(w io.Writer, families []Family) error {
 	b := bufio.NewWriterSize(w, 32<<10)
 	// Not variables of the package: those would be made at every start.
 	inHelp := strings.NewReplacer(`\`, `\\`, "\n", `\n`)
 	inLabel := strings.NewReplacer(`\`, `\\`, "\n", `\n`, `"`, `\"`)
 	for _, f := range families {
-		_, _ = b.WriteString("# HELP " + f.Name + " " + inHelp.Replace(f.Help) + "\n# TYPE " + f.Name + " untyped\n")
+		_, _ = b.WriteString("# HELP " + f.Name + " " + inHelp.Replace(f.Help) + "\n# TYPE " + f.Name + " " + cmp.Or(f.Type, "untyped") + "\n")
 		for _, s := range f.Samples {
 			writeSample(b, inLabel, f.Name, s)
 		}
