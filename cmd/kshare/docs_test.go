@@ -29,7 +29,25 @@ var unexecuted = map[string]string{
 	"make bench":    "takes minutes",
 	"go build -o kshare ./cmd/kshare && GODEBUG=inittrace=1 ./kshare version":        "leaves a program behind",
 	"kshare inspect metrics --endpoint b1:9404 --endpoint b2:9404 --for 60s --check": "needs two real brokers",
+
+	`kshare sandbox run --topic orders --load orders=examples/orders.ndjson`: postgres,
+	`cd examples/two-phase`: postgres,
+	`go run . run -b 127.0.0.1:9092 -database 'dbname=orders' -hold database-prepared   # and kill it`:          postgres,
+	`psql -d orders -c 'SELECT gid, prepared FROM pg_prepared_xacts'`:                                           postgres,
+	`go run . recover -b 127.0.0.1:9092 -database 'dbname=orders'`:                                              postgres,
+	`kshare ack --group billing --accept orders:0:7-9 --prepare --txn-timeout 15m --token-file token.txt --yes`: postgres,
+	`psql -d orders -v token="$(cat token.txt)" <<'SQL'`:                                                        postgres,
+	`BEGIN;`:                   postgres,
+	`INSERT INTO shipped ...;`: postgres,
+	`INSERT INTO kshare_decision (token) VALUES (:'token');`: postgres,
+	`PREPARE TRANSACTION :'token';`:                          postgres,
+	`SQL`:                                                    postgres,
+	`kshare txn resume --token-file token.txt --commit --yes -o json | jq -r '.items[0].outcome'`: postgres,
+	`COMMIT PREPARED :'token';   -- if that said committed; ROLLBACK PREPARED if it said aborted`: postgres,
 }
+
+// postgres is why lines of docs/two-phase.md are not run here.
+const postgres = "needs a PostgreSQL server; the tests of examples take these steps on one"
 
 // harmless matches what commands of pages begin with. Another one is not run: a
 // page may tell its readers to install something, which a test must not do.
