@@ -8,7 +8,7 @@ SOAK       ?= 100000
 SEED       ?= 1
 
 .DEFAULT_GOAL := help
-.PHONY: help build test race soak script test-kafka golden pictures fuzz bench lint fmt vuln docs check snapshot
+.PHONY: help build test race soak script test-kafka golden pictures fuzz bench lint fmt vuln docs check snapshot packages
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -70,4 +70,7 @@ check: lint test race ## What has to pass before a commit
 	git diff --exit-code -- docs completions examples
 
 snapshot: ## Build a release into dist/ without publishing it
-	$(GORELEASER) release --snapshot --clean --skip=sbom
+	$(GORELEASER) release --snapshot --clean --skip=docker,sign
+
+packages: ## Build a release of HEAD twice, compare, and try all of it out (needs root, and the tools of .ci/run)
+	.ci/packages

@@ -33,7 +33,7 @@ func flagWords() map[string]words {
 		"--output":           oneFrom(outputFormats),
 		"--timeout":          nothing(),
 		"--color":            oneOf(colorAuto, colorAlways, colorNever),
-		"--columns":          nothing(), // the table is not known before the command has run
+		"--columns":          from((*typing).columns),
 		"--output-jq":        nothing(),
 		"--time-zone":        among(completions.Choice{Word: "UTC"}, completions.Choice{Word: "Local", About: "that of this machine"}),
 
@@ -356,4 +356,15 @@ func (*typing) offsetReset() []completions.Choice {
 		{Word: "latest"},
 		{Word: "by_duration:", About: "an ISO 8601 duration, such as by_duration:PT1H", Open: true},
 	}
+}
+
+// columns are those of what the command shows, in the case that is typed.
+func (t *typing) columns() []completions.Choice {
+	names := columnsOf(t.d.viewsOf(commandPath(t.cmd)))
+	if t.word == "" || t.word != strings.ToUpper(t.word) {
+		for i, name := range names {
+			names[i] = strings.ToLower(name)
+		}
+	}
+	return completions.Words(names...)
 }

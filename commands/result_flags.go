@@ -91,7 +91,7 @@ func (d *Deps) checkHasResult(cmd *cobra.Command, filterFlag string, filters boo
 	if !filters && len(r.Columns) == 0 {
 		return nil
 	}
-	views := d.viewsOf(strings.TrimPrefix(cmd.CommandPath(), "kshare "))
+	views := d.viewsOf(commandPath(cmd))
 	switch {
 	case len(views) == 0 && filters:
 		return usagef("%s: %q has no JSON", filterFlag, cmd.CommandPath())

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"runtime"
 	"runtime/debug"
+	"strings"
 
 	"github.com/kshare/kshare/output"
 	"github.com/spf13/cobra"
@@ -44,9 +45,8 @@ func newVersionCmd(d *Deps, run runFunc[versionOptions, versionInfo]) *cobra.Com
 
 func runVersion(context.Context, *Deps, versionOptions) (versionInfo, error) {
 	v := versionInfo{Version: buildVersion(), Go: runtime.Version(), OS: runtime.GOOS, Arch: runtime.GOARCH}
-	build, ok := debug.ReadBuildInfo()
 	v.Commit, v.Date = known(commit), known(date)
-	if ok {
+	if build, ok := debug.ReadBuildInfo(); ok {
 		for _, s := range build.Settings {
 			switch {
 			case s.Key == "vcs.revision" && v.Commit == nil:
@@ -59,15 +59,27 @@ func runVersion(context.Context, *Deps, versionOptions) (versionInfo, error) {
 	return v, nil
 }
 
-// buildVersion is the version of this build, "devel" where nothing says which.
+// buildVersion is the version of this build, "devel" where nothing says which. It has
+// no v in front, however the program was built.
 func buildVersion() string {
-	if version != "" {
-		return version
+	build, ok := debug.ReadBuildInfo()
+	if !ok {
+		build = new(debug.BuildInfo)
 	}
-	if build, ok := debug.ReadBuildInfo(); ok && build.Main.Version != "" && build.Main.Version != "(devel)" {
-		return build.Main.Version
+	return versionOf(version, build)
+}
+
+// versionOf prefers what the linker was told. The Go tool has recorded the version
+// that "go install" was given, or one that it made from the tag and the commit.
+func versionOf(linked string, build *debug.BuildInfo) string {
+	switch {
+	case linked != "":
+		return linked
+	case build.Main.Version == "" || build.Main.Version == "(devel)":
+		return "devel"
+	default:
+		return strings.TrimPrefix(build.Main.Version, "v")
 	}
-	return "devel"
 }
 
 func known(s string) *string {

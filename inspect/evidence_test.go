@@ -44,20 +44,20 @@ func TestMissing(t *testing.T) {
 // A gap that is an error is the one that left it, with what to do about either.
 func TestGapError(t *testing.T) {
 	old := &cluster.UnsupportedError{What: "x", Reason: "y", Advice: "upgrade"}
-	err := error(&GapError{newGap(SourceListTransactions, 2, "answer", old)})
-	var broker interface{ BrokerID() int32 }
-	if _, ok := errors.AsType[*cluster.UnsupportedError](err); !ok || err.(*GapError).Hint() != "upgrade" || !errors.As(err, &broker) || broker.BrokerID() != 2 {
-		t.Errorf("%v: want the unsupported request of broker 2", err)
+	e := &GapError{newGap(SourceListTransactions, 2, "answer", old)}
+	if !errors.Is(e, old) || e.Hint() != "upgrade" || e.BrokerID() != 2 {
+		t.Errorf("%v (%s): want the unsupported request of broker 2", e, e.Hint())
 	}
-	err = &GapError{silentGap(SourceListTransactions, cluster.BrokerVersions{NodeID: 1, Err: old})}
-	if hint := err.(*GapError).Hint(); !strings.Contains(hint, "start broker 1") {
-		t.Errorf("hint %q, want the gap's own", hint)
+	e = &GapError{silentGap(SourceListTransactions, cluster.BrokerVersions{NodeID: 1, Err: old})}
+	if !strings.Contains(e.Hint(), "start broker 1") {
+		t.Errorf("hint %q, want the gap's own", e.Hint())
 	}
-	err = &GapError{aclGap(SourceListTransactions, ACL{"DESCRIBE", "CLUSTER", "kafka-cluster"}, kerr.ClusterAuthorizationFailed, "x")}
-	if !errors.Is(err, kerr.ClusterAuthorizationFailed) {
-		t.Errorf("%v does not wrap what the broker answered", err)
+	e = &GapError{aclGap(SourceListTransactions, ACL{"DESCRIBE", "CLUSTER", "kafka-cluster"}, kerr.ClusterAuthorizationFailed, "x")}
+	if !errors.Is(e, kerr.ClusterAuthorizationFailed) {
+		t.Errorf("%v does not wrap what the broker answered", e)
 	}
-	if err := (&GapError{Gap{Reason: "x"}}); err.Unwrap() != nil || err.Hint() != "" || err.BrokerID() != -1 {
-		t.Errorf("a gap of its own: %v, %q, %d", err.Unwrap(), err.Hint(), err.BrokerID())
+	e = &GapError{Gap{Reason: "x"}}
+	if e.Unwrap() != nil || e.Hint() != "" || e.BrokerID() != -1 {
+		t.Errorf("a gap of its own: %v, %q, %d", e.Unwrap(), e.Hint(), e.BrokerID())
 	}
 }

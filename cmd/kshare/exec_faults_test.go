@@ -80,7 +80,7 @@ func TestExecUnderFaults(t *testing.T) {
 	t.Parallel()
 	const every = 250 // one poisonous record, and one that is refused
 	faults := int(envNumber(t, "KSHARE_TEST_FAULTS", 30))
-	records := max(5000, 150*faults)
+	records := max(3500, 120*faults)
 	seed := envNumber(t, "KSHARE_TEST_SEED", uint64(time.Now().UnixNano()))
 	t.Logf("seed %d", seed)
 	rnd := rand.New(rand.NewPCG(seed, 2))
