@@ -23,7 +23,7 @@ const pictures = "../../docs/pictures"
 // where lines are wrapped for all that.
 var (
 	anyProducer = regexp.MustCompile(`\b(producer(-id| ID)?) \d+`)
-	anyCount    = regexp.MustCompile(`\b\d+ (transactions|looks)\b`)
+	anyCount    = regexp.MustCompile(`\b\d+ (transaction|look)s?\b`)
 	anyState    = regexp.MustCompile(`--partition \d+|>0  \d+  1  25<`) // partition of __share_group_state
 	anyLeader   = regexp.MustCompile(`(0  0  60  35  )\d<`)
 	anyWrap     = regexp.MustCompile(`</text>\s*<text[^>]*>|<svg[^>]*>|<rect[^>]*>|\s+`)
