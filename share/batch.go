@@ -153,8 +153,8 @@ func (b *Batch) Leaders() map[TopicPartition]int32 {
 // decodePartition turns one partition of a ShareFetch response into a batch. A
 // record that cannot be decoded is an error: its offsets are acquired, and the
 // caller has to release them.
-func decodePartition(tp TopicPartition, rp *kmsg.ShareFetchResponseTopicPartition, dec kgo.Decompressor) (*PartitionBatch, error) {
-	p := &PartitionBatch{TopicPartition: tp, Acquired: acquiredRanges(rp)}
+func decodePartition(tp TopicPartition, rp *kmsg.ShareFetchResponseTopicPartition, acquired []AcquiredRange, dec kgo.Decompressor) (*PartitionBatch, error) {
+	p := &PartitionBatch{TopicPartition: tp, Acquired: acquired}
 	if len(p.Acquired) == 0 {
 		return p, nil
 	}

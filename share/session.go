@@ -323,8 +323,9 @@ func (s *session) takeFetched(resp *kmsg.ShareFetchResponse, sent time.Time) err
 				}
 				continue
 			}
-			fetch := s.acquired(tp, rp)
-			p, err := decodePartition(tp, rp, c.dec)
+			ranges := acquiredRanges(rp)
+			fetch := s.acquired(tp, ranges)
+			p, err := decodePartition(tp, rp, ranges, c.dec)
 			if err != nil {
 				for _, r := range p.Acquired {
 					undecodable.AddRange(tp, r.Range, wire.Release)
@@ -367,8 +368,7 @@ func (s *session) takeFetched(resp *kmsg.ShareFetchResponse, sent time.Time) err
 
 // acquired notes what a fetch has acquired before the records are decoded, which
 // takes a while, and returns its number.
-func (s *session) acquired(tp TopicPartition, rp *kmsg.ShareFetchResponseTopicPartition) int64 {
-	ranges := acquiredRanges(rp)
+func (s *session) acquired(tp TopicPartition, ranges []AcquiredRange) int64 {
 	s.c.mu.Lock()
 	defer s.c.mu.Unlock()
 	return s.c.holdingsOf(tp).acquire(ranges)
