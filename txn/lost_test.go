@@ -75,6 +75,17 @@ func (n *badNetwork) lose(f func(key int16) fate) {
 	n.fate = f
 }
 
+// loseFrom loses the first EndTxn, and from then on nobody answers.
+func (n *badNetwork) loseFrom(f fate) {
+	n.lose(func(key int16) fate {
+		if key != endTxnKey {
+			return arrives
+		}
+		n.fate = func(int16) fate { return cutBefore } // mu is held
+		return f
+	})
+}
+
 func (n *badNetwork) setDown(down bool) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -314,15 +325,7 @@ func TestUnknownOutcome(t *testing.T) {
 				t.Run(fmt.Sprintf("%s/%d/%s", name, f, by), func(t *testing.T) {
 					onBadNetwork(t, 4, func(r *rig, n *badNetwork) {
 						e := open(r)
-						lost := once(f)
-						n.lose(func(key int16) fate {
-							out := lost(key)
-							if out != arrives {
-								// From now on nobody answers.
-								n.fate = func(int16) fate { return cutBefore }
-							}
-							return out
-						})
+						n.loseFrom(f)
 						ctx, cancel := context.WithTimeout(r.t.Context(), 5*time.Second)
 						defer cancel()
 						err := e.commit(ctx)
@@ -417,14 +420,7 @@ func TestUnconfirmedAbortIsNotCommitted(t *testing.T) {
 				if _, err := a.PrepareAcknowledgements(r.t.Context(), r.acks(r.acquire(4), wire.Accept)); err != nil {
 					r.t.Fatal(err)
 				}
-				lost := once(f)
-				n.lose(func(key int16) fate {
-					out := lost(key)
-					if out != arrives {
-						n.fate = func(int16) fate { return cutBefore }
-					}
-					return out
-				})
+				n.loseFrom(f)
 				ctx, cancel := context.WithTimeout(r.t.Context(), 5*time.Second)
 				defer cancel()
 				if err := a.AbortAcknowledgements(ctx); err == nil || txn.IsFatal(err) {
@@ -580,14 +576,7 @@ func TestSessionAfterAnUnconfirmedAbort(t *testing.T) {
 					if err := r.stage(s, r.acquire(4), wire.Accept); err != nil {
 						r.t.Fatal(err)
 					}
-					lost := once(f)
-					n.lose(func(key int16) fate {
-						out := lost(key)
-						if out != arrives {
-							n.fate = func(int16) fate { return cutBefore }
-						}
-						return out
-					})
+					n.loseFrom(f)
 					ctx, cancel := context.WithTimeout(r.t.Context(), 5*time.Second)
 					defer cancel()
 					if err := s.Abort(ctx); err == nil || txn.IsFatal(err) || txn.Classify(err) == txn.ClassOutcomeUnknown {
