@@ -73,15 +73,7 @@ func (p person) take(name string, width, code int, command string) {
 // real output on a sandbox: make pictures.
 func TestPictures(t *testing.T) {
 	t.Parallel()
-	sc, err := scene.Start(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() {
-		if err := sc.Close(); err != nil {
-			t.Error(err)
-		}
-	}()
+	sc := startScene(t)
 	p := person{t, sc}
 	stage := func(id string, timeout time.Duration, group, topic string, all ...scene.Do) {
 		t.Helper()

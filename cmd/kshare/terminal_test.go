@@ -126,18 +126,25 @@ func lines(s terminal.Screen, prefix string) []string {
 const longID = "shipping-xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx" +
 	"xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx"
 
-// What a person sees: the screens are in testdata/screens, with styles in brackets.
-func TestTerminal(t *testing.T) {
-	t.Parallel()
+// startScene starts a scene that ends with the test.
+func startScene(t *testing.T) *scene.Scene {
+	t.Helper()
 	sc, err := scene.Start(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer func() {
+	t.Cleanup(func() {
 		if err := sc.Close(); err != nil {
 			t.Error(err)
 		}
-	}()
+	})
+	return sc
+}
+
+// What a person sees: the screens are in testdata/screens, with styles in brackets.
+func TestTerminal(t *testing.T) {
+	t.Parallel()
+	sc := startScene(t)
 	for _, s := range []struct{ id, group, topic string }{{"billing-1", "billing", scene.Orders}, {longID, "audit-of-all-invoices", scene.Invoices}} {
 		if err := sc.Stage(t.Context(), s.id, 10*time.Minute, s.group, s.topic, scene.Do{Count: 3, As: wire.Accept, Staged: true}); err != nil {
 			t.Fatal(err)
