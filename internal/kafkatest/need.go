@@ -2,9 +2,10 @@ package kafkatest
 
 import (
 	"fmt"
-	"os"
 	"os/exec"
 	"testing"
+
+	"github.com/kshare/kshare/internal/need"
 )
 
 // Available returns nil if Kafka can be run here: if there are a java with its
@@ -20,16 +21,9 @@ func Available() error {
 	return nil
 }
 
-// Need skips the test if Kafka is not [Available]. In CI (the environment
-// variable CI is set) it fails instead: there a test that did not run is no test.
+// Need skips the test if Kafka is not [Available]; in CI it fails instead, see
+// package need.
 func Need(tb testing.TB) {
 	tb.Helper()
-	err := Available()
-	switch {
-	case err == nil:
-	case os.Getenv("CI") != "":
-		tb.Fatalf("%v; CI does not skip it", err)
-	default:
-		tb.Skip(err)
-	}
+	need.None(tb, Available())
 }
