@@ -89,7 +89,9 @@ func (p *barProgress) Update(done, total int64, note string) {
 
 func (p *barProgress) Close() {
 	if p.bar != nil {
-		_ = p.bar.Clear()
+		// A spinner draws itself from a goroutine of its own, which only a finished
+		// bar ends. To finish it clears the line.
+		_ = p.bar.Finish()
 	}
 }
 

@@ -3,7 +3,9 @@ package output
 import (
 	"bytes"
 	"strings"
+	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 )
 
@@ -65,6 +67,37 @@ func TestProgressBar(t *testing.T) {
 			t.Errorf("total %d: %q is left on the line", total, last)
 		}
 	}
+}
+
+// A spinner moves between two updates, and not after it was closed: by then its
+// line belongs to what is printed next.
+func TestProgressSpinner(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var drawn counter
+		p := NewProgress(&drawn, ProgressOptions{Label: "left", Terminal: true})
+		wait := func() int64 {
+			before := drawn.Load()
+			time.Sleep(time.Second)
+			synctest.Wait()
+			return drawn.Load() - before
+		}
+		p.Update(3, -1, "")
+		if wait() == 0 {
+			t.Error("the spinner stands still")
+		}
+		p.Close()
+		if n := wait(); n > 0 {
+			t.Errorf("the spinner draws %d bytes after it was closed", n)
+		}
+	})
+}
+
+// counter counts the bytes that are written to it.
+type counter struct{ atomic.Int64 }
+
+func (c *counter) Write(b []byte) (int, error) {
+	c.Add(int64(len(b)))
+	return len(b), nil
 }
 
 func TestProgressQuiet(t *testing.T) {
