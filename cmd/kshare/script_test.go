@@ -8,11 +8,13 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"flag"
 	"fmt"
 	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"strconv"
 	"strings"
 	"sync"
@@ -25,7 +27,13 @@ import (
 	"github.com/rogpeppe/go-internal/testscript"
 )
 
+// Most of what is tested here waits: for quiet periods, for timeouts, for other
+// processes. So more than one test a core runs at a time, unless -parallel says
+// how many.
 func TestMain(m *testing.M) {
+	if err := flag.Set("test.parallel", strconv.Itoa(2*runtime.GOMAXPROCS(0))); err != nil {
+		panic(err)
+	}
 	testscript.Main(m, map[string]func(){"kshare": main, "stuck": stuck, "flaky": flaky})
 }
 
@@ -102,7 +110,6 @@ func TestScript(t *testing.T) {
 	t.Parallel()
 	p := scriptParams(nil)
 	p.Dir = scripts
-	p.Deadline = time.Now().Add(5 * time.Minute) // some wait for quiet periods, two at a time
 	testscript.Run(t, p)
 }
 
