@@ -86,3 +86,54 @@ func TestLeaderOfSomeMoves(t *testing.T) {
 		}
 	})
 }
+
+// A coordinator tells a member an assignment once. When that response is lost,
+// the member has to ask for it again: nobody else reads what it was assigned.
+func TestAssignmentIsLost(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var network kfake.VirtualNetwork
+		sb, err := sandbox.Start(t.Context(), sandbox.WithListen(network.Listen), sandbox.WithBasePort(9092),
+			sandbox.WithTopics(sandbox.Topic{Name: "in", Partitions: 2}))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer func() {
+			if err := sb.Close(); err != nil {
+				t.Error(err)
+			}
+		}()
+		cl, err := cluster.Connect(t.Context(), cluster.Config{BootstrapServers: sb.Addrs(), Dialer: network.DialContext})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer cl.Close()
+		join := func() *share.Consumer {
+			c, err := share.NewConsumer(t.Context(), cl, share.Config{GroupID: "g", Topics: []string{"in"}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			return c
+		}
+		stays, leaves := join(), join()
+		defer stays.Abandon()
+		<-time.After(time.Minute)
+		if n := len(stays.Assigned()); n != 1 {
+			t.Fatalf("%d of 2 share-partitions are assigned to one of two members", n)
+		}
+		if err := leaves.Close(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		key := int16(kmsg.ShareGroupHeartbeat)
+		fault, err := sb.InjectFault(t.Context(), sandbox.Fault{Kind: sandbox.FaultLoseResponse, APIKey: &key, Count: 1})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := sb.AwaitFault(t.Context(), fault.ID, 1); err != nil {
+			t.Fatal(err)
+		}
+		<-time.After(time.Minute)
+		if n := len(stays.Assigned()); n != 2 {
+			t.Errorf("the member that is left has %d of 2 share-partitions", n)
+		}
+	})
+}
