@@ -493,6 +493,9 @@ type decisions struct {
 	begun    bool // the transaction was begun
 	sent     bool // staging was tried
 	stagedOK bool // every broker has confirmed it
+
+	// producing ends when the transaction has to, or is over.
+	producing context.Context //nolint:containedctx // it is that of many calls
 }
 
 // transaction does everything up to the confirmed commit. On an error the
@@ -503,6 +506,10 @@ func (w *worker) transaction(ctx context.Context, b *share.Batch) (*decisions, e
 		return d, err
 	}
 	d.begun = true
+	late, _ := txn.Guard{TxnDeadline: w.session.Deadline(), TxnTimeout: w.opts.TxnTimeout}.Deadline()
+	var over context.CancelFunc
+	d.producing, over = context.WithDeadline(ctx, late)
+	defer over()
 	work := w.transformAndStage
 	if w.transformer == nil && w.allFit(b) {
 		work = w.copyAndStage
@@ -544,7 +551,7 @@ func (w *worker) copyAndStage(ctx context.Context, b *share.Batch, d *decisions)
 	var err error
 	for _, p := range b.Partitions {
 		for _, r := range p.Records {
-			if perr := w.produce(ctx, r, r.Partition, d); err == nil {
+			if perr := w.produce(r, r.Partition, d); err == nil {
 				err = perr
 			}
 		}
@@ -578,10 +585,26 @@ func (w *worker) stage(ctx context.Context, b *share.Batch, d *decisions) error 
 }
 
 // produce produces a record that comes from a partition of the source.
-func (w *worker) produce(ctx context.Context, r *kgo.Record, partition int32, d *decisions) error {
+func (w *worker) produce(r *kgo.Record, partition int32, d *decisions) error {
 	r.Topic, r.Partition = w.opts.To, partition
+	return w.handToProducer(r, d)
+}
+
+// errNotTaken is why a transaction is given up whose records wait in the producer.
+var errNotTaken = errors.New("it has taken no records until the transaction had to end")
+
+// handToProducer waits while the producer's buffer is full, which it stays when the
+// topic takes nothing: then the records are not to be kept from others for ever.
+func (w *worker) handToProducer(r *kgo.Record, d *decisions) error {
+	before := d.producing.Err()
 	d.produced++
-	return w.session.Produce(ctx, r)
+	if err := w.session.Produce(d.producing, r); err != nil {
+		return err
+	}
+	if before == nil && errors.Is(d.producing.Err(), context.DeadlineExceeded) {
+		return fmt.Errorf("produce to topic %q: %w", r.Topic, errNotTaken)
+	}
+	return nil
 }
 
 // partitioner leaves the partition of a record as it is set, or takes Kafka's own
