@@ -23,8 +23,12 @@ const (
 	// cleanUpTimeout bounds aborting and releasing after a failed batch, and all
 	// that is still done after a run was told to stop.
 	cleanUpTimeout = 5 * time.Second
-	// commitTimeout bounds a commit. A signal shortens it to cleanUpTimeout and
-	// not to nothing: its outcome would be unknown.
+	// leaveTimeout is how much of that is kept for leaving the group: it has to be
+	// told even if the transaction coordinator is silent, or the share-partitions of
+	// this member would have no reader until its session times out.
+	leaveTimeout = 1500 * time.Millisecond
+	// commitTimeout bounds a commit. A signal shortens it to cleanUpTimeout, less
+	// leaveTimeout, and not to nothing: its outcome would be unknown.
 	commitTimeout = 30 * time.Second
 	// sparedDeliveries is how many deliveries of a record are left when a worker
 	// gives up: at the group's delivery count limit the broker archives it.
@@ -81,9 +85,10 @@ type worker struct {
 
 	unfinished []*share.PartitionBatch // what the run ended with
 
-	// final is for what has to be done also when the run is told to stop. It
-	// ends cleanUpTimeout after that.
-	final context.Context
+	// ending and final are for what has to be done also when the run is told to
+	// stop: for the end of a transaction, and for leaving the group after it. The
+	// latter ends cleanUpTimeout after that, the former leaveTimeout before.
+	ending, final context.Context
 }
 
 // run1 runs one worker from joining to leaving.
@@ -157,16 +162,27 @@ func (w *worker) lost(ctx context.Context, cancel context.CancelCauseFunc, lost 
 // maxBufferedBytes bounds what the producer holds of large records.
 const maxBufferedBytes = 32 << 20
 
-// outlive makes the context that ends cleanUpTimeout after ctx, or when the
-// function is called that it returns.
+// outlive makes the contexts that end some time after ctx, or when the function is
+// called that it returns.
 func (w *worker) outlive(ctx context.Context) (end func()) {
-	final, cancel := context.WithCancel(context.WithoutCancel(ctx))
-	w.final = final
-	stop := context.AfterFunc(ctx, func() {
-		t := time.AfterFunc(cleanUpTimeout, cancel)
-		context.AfterFunc(final, func() { t.Stop() })
-	})
+	var endings, finals func()
+	w.ending, endings = endAfter(ctx, cleanUpTimeout-leaveTimeout)
+	w.final, finals = endAfter(ctx, cleanUpTimeout)
 	return func() {
+		endings()
+		finals()
+	}
+}
+
+// endAfter returns a context that ends so long after ctx, or when the function is
+// called that it returns too.
+func endAfter(ctx context.Context, d time.Duration) (later context.Context, end func()) {
+	later, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	stop := context.AfterFunc(ctx, func() {
+		t := time.AfterFunc(d, cancel)
+		context.AfterFunc(later, func() { t.Stop() })
+	})
+	return later, func() {
 		stop()
 		cancel()
 	}
@@ -175,18 +191,16 @@ func (w *worker) outlive(ctx context.Context) (end func()) {
 // cleanUp returns a context for what has to be done whether the run goes on or
 // not.
 func (w *worker) cleanUp() (context.Context, context.CancelFunc) {
-	return context.WithTimeout(w.final, cleanUpTimeout)
+	return context.WithTimeout(w.ending, cleanUpTimeout)
 }
 
 // leave gives everything back. Failures are warnings: what the run has done is
 // not changed by them, and the broker cleans up by itself in time. A fenced
 // worker has nothing to give back, and its member is its successor's.
 func (w *worker) leave(fenced bool) {
-	ctx, cancel := w.cleanUp()
+	ctx, cancel := context.WithTimeout(w.final, cleanUpTimeout)
 	defer cancel()
-	if err := w.session.Close(ctx); err != nil && !fenced {
-		w.opts.Warn(fmt.Errorf("close %q: %w", w.id, err))
-	}
+	defer w.closeSession(fenced)()
 	if w.consumer != nil {
 		w.warnOfLastDeliveries()
 	}
@@ -198,6 +212,28 @@ func (w *worker) leave(fenced bool) {
 		if err := w.consumer.Close(ctx); err != nil {
 			w.opts.Warn(fmt.Errorf("leave share group %q: %w", w.opts.GroupID, err))
 		}
+	}
+}
+
+// closeSession closes the session, which ends a transaction that is open: what comes
+// back by that, the member can give back. It waits for that for as long as there is
+// time left to leave the group; the function that it returns waits for the rest.
+func (w *worker) closeSession(fenced bool) (wait func()) {
+	ctx, cancel := context.WithTimeout(w.ending, cleanUpTimeout-leaveTimeout)
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		if err := w.session.Close(ctx); err != nil && !fenced {
+			w.opts.Warn(fmt.Errorf("close %q: %w", w.id, err))
+		}
+	}()
+	select {
+	case <-done:
+	case <-ctx.Done():
+	}
+	return func() {
+		<-done
+		cancel()
 	}
 }
 
@@ -531,7 +567,7 @@ func (w *worker) transaction(ctx context.Context, b *share.Batch) (*decisions, e
 		}
 		guard = txn.Guard{} // Commit adds the transaction's own deadline
 	}
-	cctx, cancel := context.WithTimeout(w.final, commitTimeout)
+	cctx, cancel := context.WithTimeout(w.ending, commitTimeout)
 	defer cancel()
 	return d, w.session.Commit(cctx, guard)
 }
