@@ -319,6 +319,9 @@ func (w *worker) poll(ctx context.Context) (b *share.Batch, reserved int, err er
 // wait waits until there is a batch, or until the run is done.
 func (w *worker) wait(ctx context.Context) (done bool, err error) {
 	for {
+		if err := w.recover(ctx); err != nil {
+			return false, err
+		}
 		wctx, cancel := context.WithTimeout(ctx, idleCheck)
 		err := w.consumer.Wait(wctx)
 		cancel()
@@ -342,6 +345,24 @@ func (w *worker) wait(ctx context.Context) (done bool, err error) {
 			return true, nil
 		}
 	}
+}
+
+// recover aborts what could not be aborted before. The next transaction would, but
+// the records that are staged may be all that there is left for one. Where an abort
+// leaves them acquired, nobody has released them.
+func (w *worker) recover(ctx context.Context) error {
+	rctx, cancel := context.WithTimeout(ctx, cleanUpTimeout)
+	defer cancel()
+	aborted, err := w.session.Recover(rctx)
+	switch {
+	case ctx.Err() != nil:
+		return context.Cause(ctx)
+	case err != nil && txn.IsFatal(err):
+		return err
+	case aborted && w.dialect.AfterAbort == wire.Acquired:
+		w.consumer.Reset()
+	}
+	return nil
 }
 
 // idleFetches is how many fetches in a row have to return nothing before a

@@ -85,6 +85,7 @@ type Session struct {
 	phase    atomic.Int32
 	producer *kgo.Client
 	stale    atomic.Bool            // kgo's idea of the epoch is not the coordinator's any more
+	leftOpen bool                   // an abort failed: the coordinator may have the transaction open
 	reached  sync.Map               // a partition that took records, by topic; of this producer
 	last     atomic.Pointer[string] // the topic that was last put into reached
 
@@ -203,6 +204,7 @@ func (s *Session) renewProducer(ctx context.Context) error {
 	}
 	s.producer, s.producerID, s.epoch = p, id, epoch
 	s.stale.Store(false)
+	s.leftOpen = false
 	s.reached.Clear()
 	s.last.Store(nil)
 	return nil
@@ -261,6 +263,21 @@ func (s *Session) Begin(ctx context.Context) error {
 	s.committing, s.unknown = false, nil
 	s.enter(phaseOpen)
 	return nil
+}
+
+// Recover aborts what the last Abort could not, as the next Begin would: a caller
+// that may have nothing to begin for a while calls it until it returns nil, since
+// nobody else gets the staged records back before the transaction times out. It
+// reports whether there was something to do; when nothing was left open, nothing is
+// sent. It may return what NewSession returns, and a *FencedError.
+func (s *Session) Recover(ctx context.Context) (aborted bool, err error) {
+	s.gate.Lock()
+	defer s.gate.Unlock()
+	if !s.leftOpen || s.in() != phaseIdle {
+		return false, nil
+	}
+	err = s.renewProducer(ctx)
+	return err == nil, err
 }
 
 // Deadline is when the coordinator may abort the open transaction.
@@ -484,6 +501,7 @@ func (s *Session) Abort(ctx context.Context) error {
 	}
 	if err := s.producer.AbortBufferedRecords(ctx); err != nil {
 		s.enter(phaseIdle)
+		s.leftOpen = true
 		s.stale.Store(true)
 		return s.classify(ctx, "abort records of", err)
 	}
@@ -494,6 +512,7 @@ func (s *Session) Abort(ctx context.Context) error {
 	case s.stale.Load():
 		// kgo's epoch is not to be trusted: a new producer aborts what is open.
 		s.enter(phaseIdle)
+		s.leftOpen = true
 		return s.renewProducer(ctx)
 	default:
 		err = s.producer.EndTransaction(ctx, kgo.TryAbort)
@@ -544,6 +563,7 @@ func (s *Session) abortFailed(ctx context.Context, err error) error {
 	if rotated {
 		return err
 	}
+	s.leftOpen = true
 	return s.classify(ctx, "abort transaction of", err)
 }
 
