@@ -92,10 +92,10 @@ type Session struct {
 	// Of the transaction that is open; reset by Begin.
 	staging    staging
 	produced   atomic.Int64 // records handed to the producer
-	failed     atomic.Int64
-	produceErr atomic.Pointer[error] // the first
-	committing bool                  // a commit was sent
-	unknown    *OutcomeUnknownError  // of phaseUnknown
+	deliveries *deliveries
+	promise    func(*kgo.Record, error) // tells deliveries
+	committing bool                     // a commit was sent
+	unknown    *OutcomeUnknownError     // of phaseUnknown
 }
 
 // NewSession checks that the cluster can stage acknowledgements, unless the
@@ -256,8 +256,8 @@ func (s *Session) Begin(ctx context.Context) error {
 	}
 	s.producerID, s.epoch, s.began = id, epoch, s.now()
 	s.produced.Store(0)
-	s.failed.Store(0)
-	s.produceErr.Store(nil)
+	s.deliveries = new(deliveries)
+	s.promise = s.promiseTo(s.deliveries)
 	s.staging.reset()
 	s.unanswered.Store(false)
 	s.committing, s.unknown = false, nil
@@ -293,23 +293,33 @@ func (s *Session) Produce(ctx context.Context, r *kgo.Record) error {
 		return err
 	}
 	s.produced.Add(1)
-	s.producer.Produce(ctx, r, s.delivered)
+	s.producer.Produce(ctx, r, s.promise)
 	return nil
 }
 
-func (s *Session) delivered(r *kgo.Record, err error) {
-	if err == nil {
-		if last := s.last.Load(); last == nil || *last != r.Topic {
-			topic := r.Topic
-			s.reached.Store(topic, r.Partition)
-			s.last.Store(&topic)
+// deliveries is what is known of the records of one transaction. One that was given
+// up may be told of late.
+type deliveries struct {
+	told atomic.Int64          // how many were delivered, or failed
+	err  atomic.Pointer[error] // why the first failed
+}
+
+// promiseTo returns what kgo calls for each record.
+func (s *Session) promiseTo(d *deliveries) func(*kgo.Record, error) {
+	return func(r *kgo.Record, err error) {
+		defer d.told.Add(1)
+		if err == nil {
+			if last := s.last.Load(); last == nil || *last != r.Topic {
+				topic := r.Topic
+				s.reached.Store(topic, r.Partition)
+				s.last.Store(&topic)
+			}
+			return
 		}
-		return
-	}
-	s.failed.Add(1)
-	if s.produceErr.Load() == nil {
-		wrapped := error(&cluster.Error{Op: "produce to", Broker: -1, Topic: r.Topic, Partition: r.Partition, Err: err})
-		s.produceErr.CompareAndSwap(nil, &wrapped)
+		if d.err.Load() == nil {
+			wrapped := error(&cluster.Error{Op: "produce to", Broker: -1, Topic: r.Topic, Partition: r.Partition, Err: err})
+			d.err.CompareAndSwap(nil, &wrapped)
+		}
 	}
 }
 
@@ -387,7 +397,13 @@ func (s *Session) ready(ctx context.Context, verb string) error {
 	if err := s.producer.Flush(ctx); err != nil {
 		return s.failure(ctx, "flush records of", err)
 	}
-	if err := s.produceErr.Load(); err != nil {
+	// Flush does not wait for records that failed before they were buffered.
+	for try := 0; s.deliveries.told.Load() < s.produced.Load(); try++ {
+		if !pause(ctx, try) {
+			return s.failure(ctx, "flush records of", context.Cause(ctx))
+		}
+	}
+	if err := s.deliveries.err.Load(); err != nil {
 		return s.failure(ctx, "produce in", *err)
 	}
 	if _, _, doubt := s.staging.state(); doubt != nil {
