@@ -281,7 +281,9 @@ func (l *load) wait() {
 	cmd, says, last := l.cmd, l.says, l.last
 	l.over = true
 	l.mu.Unlock()
-	_ = cmd.Process.Signal(syscall.SIGQUIT) // or it has ended meanwhile
+	if cmd.Process != nil {
+		_ = cmd.Process.Signal(syscall.SIGQUIT) // or it has ended meanwhile
+	}
 	<-l.done
 	l.t.Fatalf("ctp does not come to an end; this one says: %s\nthe last one that failed: %s", says.Bytes(), last)
 }
