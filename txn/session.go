@@ -611,13 +611,17 @@ func (p *identity) outcomeUnknown(t *staging, produced int64, d description, err
 	}
 }
 
-// Close closes the producer. An open transaction is aborted first. One that is
+// Close closes the producer. An open transaction is aborted first, and so is one that
+// Abort could not abort: read_committed consumers would wait for it. One that is
 // prepared, or whose outcome is unknown, is left as it is, for [Resume]. Further
 // calls of Close do nothing.
 func (s *Session) Close(ctx context.Context) error {
 	var err error
 	if s.in() == phaseOpen {
 		err = s.Abort(ctx)
+	}
+	if aborted, rerr := s.Recover(ctx); aborted || rerr != nil {
+		err = rerr
 	}
 	s.gate.Lock()
 	defer s.gate.Unlock()
