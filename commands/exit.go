@@ -89,7 +89,7 @@ type exitRule struct {
 func exitRules() []exitRule {
 	return []exitRule{
 		{exitUnknownOutcome, isA[*txn.NotKnownError](), ""},
-		{exitUnknownOutcome, isA[*txn.OutcomeUnknownError](), "records and acknowledgements share the outcome; ask again with the transactional id above before the batch is repeated"},
+		{exitUnknownOutcome, isA[*txn.OutcomeUnknownError](), "records and acknowledgements share the outcome; ask again with the transactional ID above before the batch is repeated"},
 		{exitUsage, anyOf(isA[*usageError](), isA[*ctp.OptionError](), isA[*txn.TimeoutRejectedError](), isA[*txn.TokenError](),
 			isA[*sandbox.AddressError](), isA[*sandbox.MismatchError](),
 			isA[*cluster.ListenerError](), isA[*cluster.ConfigError](),
@@ -102,7 +102,7 @@ func exitRules() []exitRule {
 		{exitPartial, isPartial, "the result on stdout lacks what could not be read"},
 		{exitFenced, anyOf(isA[*txn.FencedError](), isAny(
 			kerr.ProducerFenced, kerr.InvalidProducerEpoch, kerr.InvalidProducerIDMapping,
-		)), "another producer uses the same transactional id; give each process its own"},
+		)), "another producer uses the same transactional ID; give each process its own"},
 		{exitAuth, anyOf(isA[*cluster.AuthError](), isA[*auth.CredentialError](), isAny(
 			kerr.SaslAuthenticationFailed, kerr.UnsupportedSaslMechanism, kerr.IllegalSaslState,
 			kerr.ClusterAuthorizationFailed, kerr.GroupAuthorizationFailed,
@@ -155,7 +155,7 @@ func ownHint(err error) string {
 
 // outcomeHint is the command that finds out, with the token that it needs.
 func outcomeHint(e *txn.OutcomeUnknownError) string {
-	return fmt.Sprintf("records and acknowledgements share the outcome; before anything else uses the transactional id, "+
+	return fmt.Sprintf("records and acknowledgements share the outcome; before anything else uses the transactional ID, "+
 		"'kshare txn describe %[1]s' tells it, and 'kshare txn resume %[1]s --commit' commits what is still open", e.Token())
 }
 
