@@ -21,7 +21,6 @@ import (
 	"github.com/kshare/kshare/output"
 	"github.com/kshare/kshare/sandbox"
 	"github.com/kshare/kshare/txn"
-	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kerr"
 )
 
@@ -99,7 +98,7 @@ func exitRules() []exitRule {
 		{exitTerminated, isSignal(syscall.SIGTERM), ""},
 		{exitChanged, isAny(errChanged), ""},
 		{exitPartial, anyOf(isA[*feature.PartialError](), isA[*feature.RacedError](), isA[*drain.PartialError](), isA[*partlyError]()), ""},
-		{exitPartial, isPartial, "the result on stdout lacks what could not be read"},
+		{exitPartial, isAny(errIncomplete), "the result on stdout lacks what could not be read"},
 		{exitFenced, anyOf(isA[*txn.FencedError](), isAny(
 			kerr.ProducerFenced, kerr.InvalidProducerEpoch, kerr.InvalidProducerIDMapping,
 		)), "another producer uses the same transactional ID; give each process its own"},
@@ -214,15 +213,6 @@ func isSignal(s os.Signal) func(error) bool {
 func isPendingUpdate(err error) bool {
 	e, ok := errors.AsType[*feature.UpdateError](err)
 	return ok && len(e.Pending) > 0
-}
-
-// isPartial holds where some brokers answered and some did not.
-func isPartial(err error) bool {
-	if errors.Is(err, errIncomplete) {
-		return true
-	}
-	e, ok := errors.AsType[*kadm.ShardErrors](err)
-	return ok && !e.AllFailed
 }
 
 // isDeadline holds for a deadline that passed and for a broker that could not

@@ -18,7 +18,6 @@ import (
 	"github.com/kshare/kshare/inspect"
 	"github.com/kshare/kshare/sandbox"
 	"github.com/kshare/kshare/txn"
-	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kerr"
 )
 
@@ -29,9 +28,6 @@ func (hintedTestError) Hint() string  { return "do y" }
 
 func TestClassify(t *testing.T) {
 	wrap := func(err error) error { return fmt.Errorf("stage: %w", err) }
-	shard := func(all bool, err error) error {
-		return &kadm.ShardErrors{Name: "ListTransactions", AllFailed: all, Errs: []kadm.ShardError{{Err: err}}}
-	}
 	for _, c := range []struct {
 		name string
 		err  error
@@ -42,8 +38,6 @@ func TestClassify(t *testing.T) {
 		{"anything", errors.New("x"), 1, ""},
 		{"its own hint", wrap(hintedTestError{}), 1, "do y"},
 		{"the hint of its cause", wrap(&cluster.Error{Op: "x", Broker: -1, Err: hintedTestError{}}), 1, "do y"},
-		{"some brokers failed", shard(false, kerr.TopicAuthorizationFailed), 3, "lacks"},
-		{"all brokers failed", shard(true, kerr.TopicAuthorizationFailed), 4, "ACLs"},
 		{"incomplete", errIncomplete, 3, "lacks"},
 		{"authorisation", wrap(kerr.GroupAuthorizationFailed), 4, "ACLs"},
 		{"authentication", wrap(kerr.SaslAuthenticationFailed), 4, "credentials"},
