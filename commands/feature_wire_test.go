@@ -365,6 +365,7 @@ func TestFeatureLostAnswer(t *testing.T) {
 
 // The wait for a broker that does not learn of the level ends with 7.
 func TestFeatureNotConfirmed(t *testing.T) {
+	t.Parallel()
 	c := fakekafka.Start(t, fakekafka.Config{})
 	c.SetLevel("share.version", 1)
 	c.ChangeVersions(1, func(r *kmsg.ApiVersionsResponse) {
@@ -374,7 +375,7 @@ func TestFeatureNotConfirmed(t *testing.T) {
 			}
 		}
 	})
-	doc, res := runFeature(t, c, 7, "upgrade", "share.version=2", "--yes", "--wait-timeout", "300ms")
+	doc, res := runFeature(t, c, 7, "upgrade", "share.version=2", "--yes", "--wait-timeout", "4s")
 	if !doc.Data.Changed || doc.Data.Confirmed || doc.Items[0].Level != nil {
 		t.Errorf("document says %+v, want it changed and not confirmed", doc)
 	}

@@ -591,7 +591,7 @@ func TestMatrixOldKafka(t *testing.T) {
 	matrix(t, want, func(call cmdtest.Call) (cell, bool) {
 		c := cell{place: elsewhere(k.BootstrapServers()), args: inJSON}
 		if call.Command == "drain" { // which would go on until its own deadline
-			c.args = append(c.args, "--timeout", "1s")
+			c.args = append(c.args, "--timeout", "4s")
 		}
 		return c, call.Peer == cmdtest.Kafka
 	})
