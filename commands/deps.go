@@ -88,9 +88,14 @@ func System() Deps {
 	}
 }
 
-// notify cancels the context at the first SIGINT or SIGTERM and then restores
-// what these signals do by default, so that the second one ends the process at
-// once, whatever it is waiting for.
+// sameSignal is how long after the first signal others are taken for the same
+// request to stop: coreutils' timeout sends each twice in a row, to its child and
+// to their process group.
+const sameSignal = 500 * time.Millisecond
+
+// notify cancels the context at the first SIGINT or SIGTERM and restores what
+// these signals do by default after sameSignal, so that the next one ends the
+// process at once, whatever it is waiting for.
 func notify(parent context.Context) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithCancelCause(parent)
 	stop := make(chan os.Signal, 1)
@@ -98,7 +103,7 @@ func notify(parent context.Context) (context.Context, context.CancelFunc) {
 	go func() {
 		select {
 		case s := <-stop:
-			signal.Stop(stop)
+			time.AfterFunc(sameSignal, func() { signal.Stop(stop) })
 			cancel(&SignalError{Signal: s})
 		case <-ctx.Done():
 		}
