@@ -519,7 +519,7 @@ func TestMatrixClosedStdout(t *testing.T) {
 		"ack --group g --accept in:0:10 --prepare --yes",
 	} {
 		res := cmdtest.Run(t, cmdtest.Setup{Change: func(d *commands.Deps) { realTime(d); closed(d) }}, append(strings.Fields(line), "-b", s.sandbox.BootstrapServers())...).Want(t, 141)
-		_, token, _ := strings.Cut(res.Stderr, "could not be written to stdout: ")
+		_, token, _ := strings.Cut(res.Stderr, "not in what was written to stdout: ")
 		if _, err := txn.ParseToken(token); err != nil {
 			t.Errorf("kshare %s: stderr %q, want the token: %v", line, res.Stderr, err)
 		}
