@@ -52,6 +52,8 @@ type Deps struct {
 	zone   *time.Location  // of times for people; nil is UTC
 	ended  context.Context //nolint:containedctx // of the command that runs: it ends a filter that would not
 	used   connection      // set when a command connects, for commands to suggest
+
+	clusterID string // of the cluster that the command has connected to
 }
 
 // SignalError is the cause of a context that a signal cancelled.

@@ -182,10 +182,22 @@ func TestMatrixWorks(t *testing.T) {
 			}
 			c := cell{call: call, place: s.place(call), args: []string{"-o", format}}
 			if format != "json" {
-				checkFormat(t, call.Command, format, c.run(t).Want(t, 0))
+				res := c.run(t).Want(t, 0)
+				checkFormat(t, call.Command, format, res)
+				if format == "yaml" && call.Peer == cmdtest.Kafka {
+					checkNamesCluster(t, s, res)
+				}
 			}
 			return c, format == "json"
 		})
+	}
+}
+
+// checkNamesCluster fails unless a result says which cluster it came from.
+func checkNamesCluster(t *testing.T, s *stage, res cmdtest.Result) {
+	t.Helper()
+	if want := "\ncluster_id: " + s.sandbox.ClusterID() + "\n"; !strings.Contains(res.Stdout, want) {
+		t.Errorf("kshare %s: it does not have %q:\n%s", strings.Join(res.Args, " "), want, res.Stdout)
 	}
 }
 

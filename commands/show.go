@@ -21,6 +21,9 @@ func (d *Deps) show(v output.View, err error) error {
 	if v.Time.IsZero() {
 		v.Time = d.Now().Truncate(time.Millisecond) // as exact as Kafka is
 	}
+	if v.ClusterID == "" {
+		v.ClusterID = d.clusterID
+	}
 	if !d.machine() {
 		for _, w := range v.Warnings {
 			d.Warn(w)
