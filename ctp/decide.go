@@ -148,8 +148,8 @@ func (w *worker) decide(ctx context.Context, s source, out []*kgo.Record, err er
 	case Reject:
 		if w.opts.DeadLetterTopic != "" {
 			letter := w.deadLetter(s, err)
-			if n := batchBytes(letter); n > int64(w.maxDead) {
-				return s.refused(fmt.Errorf("%w; its dead letter would have %d bytes, topic %q takes %d (max.message.bytes)", err, n, w.opts.DeadLetterTopic, w.maxDead))
+			if derr := w.dead.takes(letter); derr != nil {
+				return s.refused(fmt.Errorf("%w; its dead letter cannot be produced: %w", err, derr))
 			}
 			if err := w.session.Produce(ctx, letter); err != nil {
 				return err
@@ -172,8 +172,8 @@ func (w *worker) decide(ctx context.Context, s source, out []*kgo.Record, err er
 // fits returns an error for what the destination does not take.
 func (w *worker) fits(out []*kgo.Record) error {
 	for _, o := range out {
-		if n := batchBytes(o); n > int64(w.maxRecord) {
-			return fmt.Errorf("%w: it would have %d bytes, topic %q takes %d (max.message.bytes)", ErrTooLarge, n, w.opts.To, w.maxRecord)
+		if err := w.to.takes(o); err != nil {
+			return err
 		}
 	}
 	return nil

@@ -291,7 +291,11 @@ func (s *Session) delivered(r *kgo.Record, err error) {
 	}
 	s.failed.Add(1)
 	if s.produceErr.Load() == nil {
-		wrapped := error(&cluster.Error{Op: "produce to", Broker: -1, Topic: r.Topic, Partition: r.Partition, Err: err})
+		advice := ""
+		if errors.Is(err, kerr.InvalidRecord) && r.Key == nil {
+			advice = "the record has no key, and a compacted topic takes none without (cleanup.policy)"
+		}
+		wrapped := error(&cluster.Error{Op: "produce", Broker: -1, Topic: r.Topic, Partition: r.Partition, Err: err, Advice: advice})
 		s.produceErr.CompareAndSwap(nil, &wrapped)
 	}
 }
