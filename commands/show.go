@@ -90,7 +90,7 @@ func resultError(err error) error {
 	if isA[*output.ColumnsError]()(err) {
 		return columnsError(err, nil)
 	}
-	return stdoutError(err)
+	return hintf(stdoutError(err), "only its result could not be written; what it had to change is changed")
 }
 
 // stdoutError tells a reader that went away from a write that failed.
