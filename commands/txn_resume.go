@@ -363,6 +363,10 @@ func runTxnEnd(ctx context.Context, d *Deps, opts txnEndOptions) (*txnEndResult,
 	e := &res.Items[0]
 	r, err := txn.Resume(ctx, cl, opts.Token)
 	if err != nil {
+		if ctx.Err() != nil {
+			return nil, hintf(fmt.Errorf("look up the transaction of %q: %w", opts.Token.TransactionalID, context.Cause(ctx)),
+				"nothing was decided by this call; repeat it")
+		}
 		if !isA[*txn.NotKnownError]()(err) && !isA[*txn.FencedError]()(err) {
 			return nil, err
 		}
