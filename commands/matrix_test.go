@@ -183,10 +183,22 @@ func TestMatrixWorks(t *testing.T) {
 			}
 			c := cell{call: call, place: s.place(call), args: []string{"-o", format}}
 			if format != "json" {
-				checkFormat(t, call.Command, format, c.run(t).Want(t, 0))
+				res := c.run(t).Want(t, 0)
+				checkFormat(t, call.Command, format, res)
+				if format == "yaml" && call.Peer == cmdtest.Kafka {
+					checkNamesCluster(t, s, res)
+				}
 			}
 			return c, format == "json"
 		})
+	}
+}
+
+// checkNamesCluster fails unless a result says which cluster it came from.
+func checkNamesCluster(t *testing.T, s *stage, res cmdtest.Result) {
+	t.Helper()
+	if want := "\ncluster_id: " + s.sandbox.ClusterID() + "\n"; !strings.Contains(res.Stdout, want) {
+		t.Errorf("kshare %s: it does not have %q:\n%s", strings.Join(res.Args, " "), want, res.Stdout)
 	}
 }
 
@@ -544,7 +556,7 @@ func TestMatrixClosedStdout(t *testing.T) {
 		"ack --group g --accept in:0:10 --prepare --yes",
 	} {
 		res := cmdtest.Run(t, cmdtest.Setup{Change: func(d *commands.Deps) { realTime(d); closed(d) }}, append(strings.Fields(line), "-b", s.sandbox.BootstrapServers())...).Want(t, 141)
-		_, token, _ := strings.Cut(res.Stderr, "could not be written to stdout: ")
+		_, token, _ := strings.Cut(res.Stderr, "not in what was written to stdout: ")
 		if _, err := txn.ParseToken(token); err != nil {
 			t.Errorf("kshare %s: stderr %q, want the token: %v", line, res.Stderr, err)
 		}

@@ -106,9 +106,9 @@ func (w *worker) run1(ctx context.Context) (err error) {
 		ProducerOpts: []kgo.Opt{
 			kgo.DefaultProduceTopic(w.opts.To),
 			kgo.RecordPartitioner(w.partitioner()),
-			kgo.ProducerBatchMaxBytes(w.maxRecord),
+			kgo.ProducerBatchMaxBytes(w.to.maxRecord),
 			kgo.MaxBufferedRecords(2 * max(w.opts.BatchRecords, 1)),
-			kgo.MaxBufferedBytes(max(maxBufferedBytes, int(w.maxRecord))),
+			kgo.MaxBufferedBytes(max(maxBufferedBytes, int(w.to.maxRecord))),
 		},
 	})
 	if err != nil {
@@ -729,7 +729,7 @@ func (w *worker) begin(ctx context.Context, b *share.Batch) error {
 func (w *worker) allFit(b *share.Batch) bool {
 	for _, p := range b.Partitions {
 		for _, r := range p.Records {
-			if batchBytes(r) > int64(w.maxRecord) {
+			if w.to.takes(r) != nil {
 				return false
 			}
 		}
