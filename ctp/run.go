@@ -67,6 +67,7 @@ type run struct {
 	// maxRecord is about how many bytes a record may have, see maxMessageBytes.
 	maxRecord int32
 	unknown   atomic.Pointer[txn.OutcomeUnknownError] // of any worker
+	joined    atomic.Int32                            // workers that have become members
 
 	limiter *rate.Limiter // nil is no limit
 	// maxDead is maxRecord for the dead-letter topic.

@@ -74,9 +74,10 @@ type worker struct {
 	transformer transformer // nil copies
 	failed      *attempts
 
-	batch   int // most records of the next transaction; smaller when one was too slow
-	aborts  int // in a row
-	ends    int // transactions that could be committed, for the drill
+	shared  bool // the others have joined, and the assignment is what is left for this one
+	batch   int  // most records of the next transaction; smaller when one was too slow
+	aborts  int  // in a row
+	ends    int  // transactions that could be committed, for the drill
 	noRenew atomic.Bool
 
 	unfinished []*share.PartitionBatch // what the run ended with
@@ -132,6 +133,7 @@ func (w *worker) run1(ctx context.Context) (err error) {
 		Lost:    func(lost error) { w.lost(ctx, cancel, lost) },
 	})
 	if err == nil {
+		w.shared = int(w.joined.Add(1)) == w.opts.Workers
 		err = w.loop(ctx)
 	}
 	_, fenced := errors.AsType[*txn.FencedError](err)
@@ -223,8 +225,21 @@ func (w *worker) warnOfLastDeliveries() {
 	}
 }
 
+// takeShare heartbeats once more when all workers have joined: those that did first
+// were assigned the partitions of the others too, and would hear of it with their
+// next heartbeat only, by default after 5 s. It is called between transactions,
+// since the member epoch may rise.
+func (w *worker) takeShare(ctx context.Context) {
+	if w.shared || int(w.joined.Load()) < w.opts.Workers {
+		return
+	}
+	w.shared = true
+	w.consumer.ConfirmMembership(ctx)
+}
+
 func (w *worker) loop(ctx context.Context) error {
 	for {
+		w.takeShare(ctx)
 		b, reserved, err := w.poll(ctx)
 		if b == nil {
 			return err
