@@ -133,12 +133,21 @@ var jsonDecoders = sync.Pool{New: func() any {
 	return d
 }}
 
-// jsonSpace is what may stand around a value.
-const jsonSpace = " \t\r\n"
+// trimEnd drops what may stand after a JSON value.
+func trimEnd(b []byte) []byte {
+	for n := len(b); n > 0; n-- {
+		switch b[n-1] {
+		case ' ', '\t', '\r', '\n':
+		default:
+			return b[:n]
+		}
+	}
+	return nil
+}
 
 // decodeJSON reads exactly one JSON value and keeps numbers as they are written.
 func decodeJSON(b []byte) (any, error) {
-	b = bytes.TrimRight(b, jsonSpace)
+	b = trimEnd(b)
 	d := jsonDecoders.Get().(*jsonDecoder)
 	d.in.Reset(b)
 	began := d.dec.InputOffset()
