@@ -33,8 +33,8 @@ func program(mode string) int {
 	case leash != "":
 		startDaemon(leash)
 	}
-	in := bufio.NewReader(os.Stdin)    //nolint:forbidigo // the same
-	out := bufio.NewWriter(os.Stdout)  //nolint:forbidigo // it is a process of its own
+	in := bufio.NewReader(os.Stdin)   //nolint:forbidigo // the same
+	out := bufio.NewWriter(os.Stdout) //nolint:forbidigo // it is a process of its own
 	defer out.Flush()
 	for n := 0; ; n++ {
 		if mode == "skips" {

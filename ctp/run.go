@@ -70,6 +70,7 @@ type run struct {
 	to      destination
 	dead    destination                             // of dead letters
 	unknown atomic.Pointer[txn.OutcomeUnknownError] // of any worker
+	joined  atomic.Int32                            // workers that have become members
 
 	limiter *rate.Limiter // nil is no limit
 
@@ -77,11 +78,16 @@ type run struct {
 	left     int64         // source records that may still be taken, when MaxRecords is set
 	reserved int64         // that were taken and are not consumed yet
 	given    chan struct{} // closed when any of those are settled
+
+	end   context.Context // ends when the run is finished
+	ended context.CancelFunc
 }
 
 func (r *run) work(ctx context.Context) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
+	r.end, r.ended = context.WithCancel(context.WithoutCancel(ctx))
+	defer r.ended()
 	stop := r.watch(ctx, cancel)
 	defer stop()
 	g, gctx := errgroup.WithContext(ctx)
@@ -146,6 +152,9 @@ func (r *run) settle(n, consumed int) {
 	r.left += int64(n - consumed)
 	close(r.given)
 	r.given = make(chan struct{})
+	if r.left == 0 && r.reserved == 0 {
+		r.ended()
+	}
 }
 
 // preflight checks everything that can be checked before the group is joined,

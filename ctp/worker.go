@@ -78,9 +78,10 @@ type worker struct {
 	transformer transformer // nil copies
 	failed      *attempts
 
-	batch   int // most records of the next transaction; smaller when one was too slow
-	aborts  int // in a row
-	ends    int // transactions that could be committed, for the drill
+	shared  bool // the assignment is one since all workers have joined
+	batch   int  // most records of the next transaction; smaller when one was too slow
+	aborts  int  // in a row
+	ends    int  // transactions that could be committed, for the drill
 	noRenew atomic.Bool
 
 	unfinished []*share.PartitionBatch // what the run ended with
@@ -132,16 +133,27 @@ func (w *worker) run1(ctx context.Context) (err error) {
 	w.consumer, err = share.NewConsumer(ctx, w.cl, share.Config{
 		GroupID: w.opts.GroupID, Topics: []string{w.opts.From},
 		MemberID:   share.NamedMemberID(w.opts.GroupID, w.id),
-		MaxRecords: int32(w.mostRecords()), Warn: w.opts.Warn, Now: w.opts.Now,
+		MaxRecords: int32(w.mostRecords()), MaxWait: w.maxWait(), Warn: w.opts.Warn, Now: w.opts.Now,
 		Metrics: w.opts.Metrics,
 		Lost:    func(lost error) { w.lost(ctx, cancel, lost) },
 	})
 	if err == nil {
+		w.joined.Add(1)
 		err = w.loop(ctx)
 	}
 	_, fenced := errors.AsType[*txn.FencedError](err)
 	w.leave(fenced)
 	return err
+}
+
+// maxWait is how long a leader may hold a fetch. To leave, a worker waits for the
+// fetches that are held, so a run that ends by itself has only short ones; it asks
+// after what is left as often anyway.
+func (w *worker) maxWait() time.Duration {
+	if w.opts.MaxRecords > 0 || w.opts.UntilEmpty {
+		return idleCheck
+	}
+	return 0 // as package share has it
 }
 
 // lost is called when a broker does not know our share session or the member as
@@ -259,6 +271,18 @@ func (w *worker) warnOfLastDeliveries() {
 	}
 }
 
+// takeShare heartbeats once more when all workers have joined: those that did first
+// were assigned the partitions of the others too, and would hear of it with their
+// next heartbeat only, by default after 5 s. It is called between transactions,
+// since the member epoch may rise.
+func (w *worker) takeShare(ctx context.Context) {
+	if w.shared || w.opts.Workers == 1 || int(w.joined.Load()) < w.opts.Workers {
+		return
+	}
+	w.shared = true
+	w.consumer.ConfirmMembership(ctx)
+}
+
 func (w *worker) loop(ctx context.Context) error {
 	for {
 		b, reserved, err := w.poll(ctx)
@@ -322,18 +346,21 @@ func (w *worker) wait(ctx context.Context) (done bool, err error) {
 		if err := w.recover(ctx); err != nil {
 			return false, err
 		}
+		w.takeShare(ctx)
 		wctx, cancel := context.WithTimeout(ctx, idleCheck)
+		stop := context.AfterFunc(w.end, cancel)
 		err := w.consumer.Wait(wctx)
+		stop()
 		cancel()
 		switch {
 		case err == nil:
 			return false, nil
 		case ctx.Err() != nil:
 			return false, context.Cause(ctx)
-		case !errors.Is(err, context.DeadlineExceeded):
-			return false, err
 		case w.finished():
 			return true, nil
+		case !errors.Is(err, context.DeadlineExceeded):
+			return false, err
 		case !w.opts.UntilEmpty:
 			continue
 		}
@@ -367,8 +394,8 @@ func (w *worker) recover(ctx context.Context) error {
 
 // idleFetches is how many fetches in a row have to return nothing before a
 // worker takes its share-partitions for empty that nobody can describe yet. With
-// the waits between them that is several seconds.
-const idleFetches = 20
+// the waits between them, see maxWait, that is several seconds.
+const idleFetches = 70
 
 // idle reports whether this member is assigned something and has found nothing
 // for a while.
