@@ -79,6 +79,7 @@ type worker struct {
 	ends    int // transactions that could be committed, for the drill
 	noRenew atomic.Bool
 
+	aside      *share.Batch            // of the batch that was polled, what comes after the part in work
 	unfinished []*share.PartitionBatch // what the run ended with
 
 	// final is for what has to be done also when the run is told to stop. It
@@ -230,8 +231,12 @@ func (w *worker) loop(ctx context.Context) error {
 			return err
 		}
 		w.settle(reserved-b.Len(), 0)
-		parts := w.failed.isolate(b)
+		parts := w.isolate(b)
 		for i, part := range parts {
+			w.setAside(parts[i+1:])
+			if i > 0 {
+				w.freshen(ctx, part)
+			}
 			n := part.Len()
 			consumed, err := w.process(ctx, part)
 			w.settle(n, consumed)
