@@ -51,7 +51,7 @@ func Run(ctx context.Context, cl *cluster.Client, opts Options) (*Result, error)
 	}
 	err = r.work(ctx)
 	res := opts.result(dialect.Name, opts.Now().Sub(start))
-	if err == nil && res.Consumed == 0 && opts.UntilEmpty {
+	if err == nil && res.Consumed+res.Gone == 0 && opts.UntilEmpty {
 		opts.Warn(fmt.Errorf("%w: share group %q has nothing to read of topic %q; a group that is new starts at the end of a topic, with --auto-offset-reset earliest at its beginning, and one that is not new where it stands",
 			ErrNothingConsumed, opts.GroupID, opts.From))
 	}
@@ -67,6 +67,7 @@ type run struct {
 	// maxRecord is about how many bytes a record may have, see maxMessageBytes.
 	maxRecord int32
 	unknown   atomic.Pointer[txn.OutcomeUnknownError] // of any worker
+	toldGone  sync.Once                               // of ErrGone
 
 	limiter *rate.Limiter // nil is no limit
 	// maxDead is maxRecord for the dead-letter topic.
