@@ -94,7 +94,7 @@ It needs ALTER or CLUSTER_ACTION on the cluster, and READ on the topic.`,
 	fs.BoolVar(&opts.DryRun, "dry-run", false, "show what would be aborted, and do nothing")
 	from.addTo(fs)
 	opts.connection.addTo(fs)
-	return exits(cmd, exitAuth, exitUnsupported, exitRefused, exitFenced, exitUnknownOutcome)
+	return exits(cmd, exitAuth, exitUnsupported, exitRefused, exitFenced, exitUnknownOutcome, exitOtherwise)
 }
 
 // check returns a usage error for what the flags alone can tell.
