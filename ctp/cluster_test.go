@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -14,43 +15,92 @@ import (
 	"github.com/kshare/kshare/ctp"
 	"github.com/kshare/kshare/internal/fakekafka"
 	"github.com/kshare/kshare/sandbox"
+	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
-// A cluster of one broker without the topic of share groups is told what it lacks,
-// and how that is cured; one of three makes the topic by itself.
-func TestPreflightWithoutStateTopic(t *testing.T) {
-	for brokers, want := range map[int]bool{1: false, 3: true} {
-		t.Run(fmt.Sprint(brokers), func(t *testing.T) {
-			fake := fakekafka.Start(t, fakekafka.Config{Brokers: brokers, Topics: []string{"in", "out"}})
+// A cluster of too few brokers for the topic of share groups, which is not there,
+// is told what it lacks, and how that is cured. By default the topic has three
+// replicas; where brokers say so themselves, a run does not begin either: it would
+// wait for an assignment for ever. What may not be seen is not taken for missing.
+func TestPreflightOfStateTopic(t *testing.T) {
+	for name, tt := range map[string]struct {
+		brokers  int
+		replicas string // "" is not told
+		hidden   bool   // whether the topic exists
+		ok, runs bool
+	}{
+		"one":                        {brokers: 1, runs: true},
+		"three":                      {brokers: 3, ok: true, runs: true},
+		"one, for three replicas":    {brokers: 1, replicas: "3"},
+		"one, for one replica":       {brokers: 1, replicas: "1", ok: true, runs: true},
+		"three, for five replicas":   {brokers: 3, replicas: "5"},
+		"one, that does not tell it": {brokers: 1, hidden: true, ok: true, runs: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			fake := fakekafka.Start(t, fakekafka.Config{Brokers: tt.brokers, Topics: []string{"in", "out"}})
+			const config = "share.coordinator.state.topic.replication.factor"
+			fake.Answer(int16(kmsg.DescribeConfigs), func(_ int32, req kmsg.Request) (kmsg.Response, bool) {
+				r := req.(*kmsg.DescribeConfigsRequest).Resources[0]
+				if tt.replicas == "" || !slices.Contains(r.ConfigNames, config) {
+					return nil, false
+				}
+				resp := req.ResponseKind().(*kmsg.DescribeConfigsResponse)
+				c := kmsg.NewDescribeConfigsResponseResourceConfig()
+				c.Name, c.Value = config, &tt.replicas
+				resp.Resources = []kmsg.DescribeConfigsResponseResource{{ResourceType: r.ResourceType, ResourceName: r.ResourceName, Configs: []kmsg.DescribeConfigsResponseResourceConfig{c}}}
+				return resp, true
+			})
+			fake.Answer(int16(kmsg.Metadata), func(_ int32, req kmsg.Request) (kmsg.Response, bool) {
+				topics := req.(*kmsg.MetadataRequest).Topics
+				if !tt.hidden || len(topics) != 1 || topics[0].Topic == nil || *topics[0].Topic != "__share_group_state" {
+					return nil, false
+				}
+				resp := req.ResponseKind().(*kmsg.MetadataResponse)
+				rt := kmsg.NewMetadataResponseTopic()
+				rt.Topic, rt.ErrorCode = topics[0].Topic, kerr.TopicAuthorizationFailed.Code
+				resp.Topics = append(resp.Topics, rt)
+				return resp, true
+			})
 			cl, err := cluster.Connect(t.Context(), cluster.Config{BootstrapServers: strings.Split(fake.BootstrapServers(), ",")})
 			if err != nil {
 				t.Fatal(err)
 			}
 			defer cl.Close()
-			checks, err := ctp.Preflight(t.Context(), cl, ctp.Options{From: "in", To: "out", Guarantee: ctp.AtLeastOnce})
-			var found *ctp.Check
-			for i := range checks {
-				if checks[i].Name == "share state topic" {
-					found = &checks[i]
-				}
+			opts := ctp.Options{From: "in", To: "out", Guarantee: ctp.AtLeastOnce, UntilEmpty: true}
+			checks, err := ctp.Preflight(t.Context(), cl, opts)
+			i := slices.IndexFunc(checks, func(c ctp.Check) bool { return c.Name == "share state topic" })
+			if i < 0 || checks[i].OK != tt.ok || !strings.Contains(checks[i].Detail, "__share_group_state") {
+				t.Fatalf("Preflight = %+v, %v; want the share state topic found %v", checks, err, tt.ok)
 			}
-			if found == nil || found.OK != want || !strings.Contains(found.Detail, "__share_group_state") {
-				t.Fatalf("Preflight = %+v, %v; want the share state topic found %v", checks, err, want)
+			if !tt.ok {
+				wantStateTopicAdvice(t, err)
 			}
-			if want {
-				return
+			ctx, cancel := context.WithCancel(t.Context())
+			defer cancel()
+			fake.After(int16(kmsg.ShareGroupHeartbeat), func(int32) { cancel() }) // it runs
+			_, err = ctp.Run(ctx, cl, opts)
+			if joined := ctx.Err() != nil; joined != tt.runs {
+				t.Errorf("Run: %v, joined the group %v, want %v", err, joined, tt.runs)
 			}
-			u, ok := errors.AsType[*cluster.UnsupportedError](err)
-			if !ok {
-				t.Fatalf("Preflight: %v, want an *UnsupportedError", err)
-			}
-			for _, setting := range []string{"share.coordinator.state.topic.replication.factor", "share.coordinator.state.topic.min.isr", "offsets.topic.replication.factor"} {
-				if !strings.Contains(u.Advice, setting) {
-					t.Errorf("the advice %q does not name %s", u.Advice, setting)
-				}
+			if !tt.runs {
+				wantStateTopicAdvice(t, err)
 			}
 		})
+	}
+}
+
+func wantStateTopicAdvice(t *testing.T, err error) {
+	t.Helper()
+	u, ok := errors.AsType[*cluster.UnsupportedError](err)
+	if !ok {
+		t.Fatalf("%v, want an *UnsupportedError", err)
+	}
+	for _, setting := range []string{"share.coordinator.state.topic.replication.factor", "share.coordinator.state.topic.min.isr", "offsets.topic.replication.factor"} {
+		if !strings.Contains(u.Advice, setting) {
+			t.Errorf("the advice %q does not name %s", u.Advice, setting)
+		}
 	}
 }
 

@@ -151,7 +151,7 @@ func (r *run) settle(n, consumed int) {
 // preflight checks everything that can be checked before the group is joined,
 // in the order in which an operator would want to hear of it.
 func preflight(ctx context.Context, cl *cluster.Client, opts *Options) (dialect wire.Dialect, err error) {
-	for _, step := range preflightSteps(cl, opts, &dialect) {
+	for _, step := range preflightSteps(cl, opts, &dialect, false) {
 		if _, err := step.do(ctx); err != nil {
 			return dialect, err
 		}
