@@ -2,12 +2,14 @@ package ctp_test
 
 import (
 	"context"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"os"
 	"regexp"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -15,6 +17,7 @@ import (
 	"github.com/kshare/kshare/ctp"
 	"github.com/kshare/kshare/internal/fakekafka"
 	"github.com/kshare/kshare/sandbox"
+	"github.com/kshare/kshare/wire"
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
@@ -128,10 +131,12 @@ func TestRunLeadersMove(t *testing.T) {
 					}
 					opts := e.options()
 					opts.BatchRecords = 20
+					strays := e.strays(topics["in"])
 					moved := false
 					opts.Transform = func(_ context.Context, r *kgo.Record) ([]*kgo.Record, error) {
 						if string(r.Key) == "150" && !moved {
 							moved = true
+							strays.watch.Store(true)
 							move(1)
 							if back {
 								move(0)
@@ -144,11 +149,53 @@ func TestRunLeadersMove(t *testing.T) {
 					if res.Aborted == 0 || res.Unknown != 0 {
 						e.t.Errorf("Run = %+v, want the batch in work aborted", res)
 					}
+					if staged, others := strays.staged.Load(), strays.others.Load(); staged == 0 || others > 0 {
+						e.t.Errorf("of the batch in work %d partitions were staged, %d of them at another leader than the one that handed them out", staged, others)
+					}
 					e.wantOutcome(n, res)
 				})
 			})
 		}
 	})
+}
+
+// strays counts the partitions that are staged while watch is set, which the end of
+// the transaction clears, and those that another broker is told of than the one
+// that leads them at first.
+type strays struct {
+	watch          atomic.Bool
+	staged, others atomic.Int64
+}
+
+func (e *env) strays(topic cluster.Topic) *strays {
+	s := new(strays)
+	dialect, err := e.cl.RequireTxnShareAcknowledge(e.t.Context())
+	if err != nil {
+		e.t.Fatal(err)
+	}
+	do := func(address string, frame []byte) fate {
+		switch key := int16(binary.BigEndian.Uint16(frame[4:])); {
+		case !s.watch.Load():
+		case key == int16(kmsg.EndTxn):
+			s.watch.Store(false)
+		case key == dialect.Key:
+			req := wire.NewTxnShareAcknowledgeRequest(dialect)
+			b := frame[12:] // size, key, version, correlation ID
+			b = b[2+binary.BigEndian.Uint16(b):]
+			if err := req.ReadFrom(b[1:]); err != nil { // no tags
+				e.t.Errorf("stage: %v", err)
+			}
+			for _, p := range req.Topics[0].Partitions {
+				s.staged.Add(1)
+				if e.sb.Addrs()[topic.Leader(p.Partition)] != address {
+					s.others.Add(1)
+				}
+			}
+		}
+		return arrives
+	}
+	e.fate.Store(&do)
+	return s
 }
 
 // Versions of franz-go before 1.21.5 leak share sessions, and before 1.21.4 take
