@@ -54,7 +54,7 @@ func Run(ctx context.Context, cl *cluster.Client, opts Options) (*Result, error)
 	}
 	err = r.work(ctx)
 	res := opts.result(dialect.Name, opts.Now().Sub(start))
-	if err == nil && res.Consumed == 0 && opts.UntilEmpty {
+	if err == nil && res.Consumed+res.Gone == 0 && opts.UntilEmpty {
 		opts.Warn(fmt.Errorf("%w: share group %q has nothing to read of topic %q; a group that is new starts at the end of a topic, with --auto-offset-reset earliest at its beginning, and one that is not new where it stands",
 			ErrNothingConsumed, opts.GroupID, opts.From))
 	}
@@ -63,14 +63,15 @@ func Run(ctx context.Context, cl *cluster.Client, opts Options) (*Result, error)
 
 // run is what the workers of one Run share.
 type run struct {
-	opts    Options
-	cl      *cluster.Client
-	dialect wire.Dialect
-	limits  groupLimits
-	to      destination
-	dead    destination                             // of dead letters
-	unknown atomic.Pointer[txn.OutcomeUnknownError] // of any worker
-	joined  atomic.Int32                            // workers that have become members
+	opts     Options
+	cl       *cluster.Client
+	dialect  wire.Dialect
+	limits   groupLimits
+	to       destination
+	dead     destination                             // of dead letters
+	unknown  atomic.Pointer[txn.OutcomeUnknownError] // of any worker
+	joined   atomic.Int32                            // workers that have become members
+	toldGone sync.Once                               // of ErrGone
 
 	limiter *rate.Limiter // nil is no limit
 
@@ -160,7 +161,7 @@ func (r *run) settle(n, consumed int) {
 // preflight checks everything that can be checked before the group is joined,
 // in the order in which an operator would want to hear of it.
 func preflight(ctx context.Context, cl *cluster.Client, opts *Options) (dialect wire.Dialect, err error) {
-	for _, step := range preflightSteps(cl, opts, &dialect) {
+	for _, step := range preflightSteps(cl, opts, &dialect, false) {
 		if _, err := step.do(ctx); err != nil {
 			return dialect, err
 		}

@@ -84,6 +84,7 @@ type worker struct {
 	ends    int  // transactions that could be committed, for the drill
 	noRenew atomic.Bool
 
+	aside      *share.Batch            // of the batch that was polled, what comes after the part in work
 	unfinished []*share.PartitionBatch // what the run ended with
 
 	// ending and final are for what has to be done also when the run is told to
@@ -290,8 +291,12 @@ func (w *worker) loop(ctx context.Context) error {
 			return err
 		}
 		w.settle(reserved-b.Len(), 0)
-		parts := w.failed.isolate(b)
+		parts := w.isolate(b)
 		for i, part := range parts {
+			w.setAside(parts[i+1:])
+			if i > 0 {
+				w.freshen(ctx, part)
+			}
 			n := part.Len()
 			consumed, err := w.process(ctx, part)
 			w.settle(n, consumed)
@@ -404,7 +409,7 @@ func (w *worker) idle() bool {
 }
 
 // process takes one batch through one transaction. It returns how many of its
-// records were consumed; an error ends the run.
+// records are done; an error ends the run.
 func (w *worker) process(ctx context.Context, b *share.Batch) (int, error) {
 	if b.Len() == 0 {
 		w.acknowledge(b, b.GapAcknowledgements())
@@ -574,6 +579,9 @@ type decisions struct {
 	dead     int64
 	released int64
 	produced int64
+	// Of accepted and rejected, what was deleted meanwhile.
+	goneAccepted, goneRejected int64
+
 	begun    bool // the transaction was begun
 	sent     bool // staging was tried
 	stagedOK bool // every broker has confirmed it
@@ -658,13 +666,16 @@ func (w *worker) transformAndStage(ctx context.Context, b *share.Batch, d *decis
 // stage stages what was decided, unless it is acknowledged after the commit.
 func (w *worker) stage(ctx context.Context, b *share.Batch, d *decisions) error {
 	if w.opts.Guarantee == AtLeastOnce {
+		w.noteGone(ctx, b, d)
 		return nil
 	}
 	d.sent = true
 	err := w.session.SendShareAcknowledgements(ctx, txn.ShareAcknowledgements{
 		Acknowledgements: &d.staged, Group: w.consumer.GroupMetadata(), Leaders: b.Leaders(),
 	})
-	d.stagedOK = err == nil
+	if d.stagedOK = err == nil; d.stagedOK {
+		w.noteGone(ctx, b, d)
+	}
 	return err
 }
 
@@ -795,15 +806,17 @@ func (w *worker) committed(b *share.Batch, d *decisions) {
 		w.batch = min(w.opts.BatchRecords, w.batch*2)
 	}
 	c := w.opts.Counts
-	c.Consumed.Add(d.accepted + d.rejected)
-	c.Acknowledged.Add(d.accepted)
-	c.Rejected.Add(d.rejected)
+	consumed := d.accepted + d.rejected - d.gone()
+	c.Consumed.Add(consumed)
+	c.Acknowledged.Add(d.accepted - d.goneAccepted)
+	c.Rejected.Add(d.rejected - d.goneRejected)
+	c.Gone.Add(d.gone())
 	c.DeadLetters.Add(d.dead)
 	c.Produced.Add(d.produced)
 	c.Released.Add(d.released)
 	c.Committed.Add(1)
 	if !w.acknowledge(b, &d.plain) && w.opts.Guarantee == AtLeastOnce {
-		c.Unconfirmed.Add(d.accepted + d.rejected)
+		c.Unconfirmed.Add(consumed)
 	}
 	if w.opts.Guarantee == ExactlyOnce {
 		w.consumer.Committed(b, &d.staged)
