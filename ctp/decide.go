@@ -150,8 +150,8 @@ func (w *worker) decide(s source, out []*kgo.Record, err error, d *decisions) er
 	case Reject:
 		if w.opts.DeadLetterTopic != "" {
 			letter := w.deadLetter(s, err)
-			if n := batchBytes(letter); n > int64(w.maxDead) {
-				return s.refused(fmt.Errorf("%w; its dead letter would have %d bytes, topic %q takes %d (max.message.bytes)", err, n, w.opts.DeadLetterTopic, w.maxDead))
+			if derr := w.dead.takes(letter); derr != nil {
+				return s.refused(fmt.Errorf("%w; its dead letter cannot be produced: %w", err, derr))
 			}
 			if err := w.handToProducer(letter, d); err != nil {
 				return err
@@ -173,8 +173,8 @@ func (w *worker) decide(s source, out []*kgo.Record, err error, d *decisions) er
 // fits returns an error for what the destination does not take.
 func (w *worker) fits(out []*kgo.Record) error {
 	for _, o := range out {
-		if n := batchBytes(o); n > int64(w.maxRecord) {
-			return fmt.Errorf("%w: it would have %d bytes, topic %q takes %d (max.message.bytes)", ErrTooLarge, n, w.opts.To, w.maxRecord)
+		if err := w.to.takes(o); err != nil {
+			return err
 		}
 	}
 	return nil

@@ -94,6 +94,9 @@ func (e *StalledError) Hint() string {
 	return "another member may hold them, or a transaction: 'kshare inspect pending' and 'kshare inspect group' tell"
 }
 
+// done counts the source records that will not come again.
+func (r *run) done() int64 { return r.opts.Counts.Consumed.Load() + r.opts.Counts.Gone.Load() }
+
 // watch ends the run with *StalledError when it stalls. The function that it
 // returns ends the watching.
 func (r *run) watch(ctx context.Context, cancel context.CancelCauseFunc) (stop func()) {
@@ -104,7 +107,7 @@ func (r *run) watch(ctx context.Context, cancel context.CancelCauseFunc) (stop f
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		last := r.opts.Counts.Consumed.Load()
+		last := r.done()
 		tick := time.NewTicker(r.opts.StallTimeout)
 		defer tick.Stop()
 		unanswered := 0 // in a row
@@ -114,7 +117,7 @@ func (r *run) watch(ctx context.Context, cancel context.CancelCauseFunc) (stop f
 			case <-ctx.Done():
 				return
 			}
-			now := r.opts.Counts.Consumed.Load()
+			now := r.done()
 			if now != last {
 				last, unanswered = now, 0
 				continue
@@ -127,7 +130,7 @@ func (r *run) watch(ctx context.Context, cancel context.CancelCauseFunc) (stop f
 			case empty:
 				unanswered = 0
 			}
-			if (err == nil && !empty || unanswered >= 2) && ctx.Err() == nil && r.opts.Counts.Consumed.Load() == last {
+			if (err == nil && !empty || unanswered >= 2) && ctx.Err() == nil && r.done() == last {
 				cancel(&StalledError{GroupID: r.opts.GroupID, Topic: r.opts.From, For: r.opts.StallTimeout, Err: err})
 				return
 			}

@@ -80,13 +80,15 @@ type worker struct {
 	failed      *attempts
 
 	lockDuration time.Duration // of the last batch
-	idleSince    time.Time     // the last batch, or the last time that regain looked
+	idleSince    time.Time     // the end of the last batch, or the last time that regain looked
 
-	batch   int // most records of the next transaction; smaller when one was too slow
-	aborts  int // in a row
-	ends    int // transactions that could be committed, for the drill
+	shared  bool // the assignment is one since all workers have joined
+	batch   int  // most records of the next transaction; smaller when one was too slow
+	aborts  int  // in a row
+	ends    int  // transactions that could be committed, for the drill
 	noRenew atomic.Bool
 
+	aside      *share.Batch            // of the batch that was polled, what comes after the part in work
 	unfinished []*share.PartitionBatch // what the run ended with
 
 	// ending and final are for what has to be done also when the run is told to
@@ -110,9 +112,9 @@ func (w *worker) run1(ctx context.Context) (err error) {
 		ProducerOpts: []kgo.Opt{
 			kgo.DefaultProduceTopic(w.opts.To),
 			kgo.RecordPartitioner(w.partitioner()),
-			kgo.ProducerBatchMaxBytes(w.maxRecord),
+			kgo.ProducerBatchMaxBytes(w.to.maxRecord),
 			kgo.MaxBufferedRecords(2 * max(w.opts.BatchRecords, 1)),
-			kgo.MaxBufferedBytes(max(maxBufferedBytes, int(w.maxRecord))),
+			kgo.MaxBufferedBytes(max(maxBufferedBytes, int(w.to.maxRecord))),
 		},
 	})
 	if err != nil {
@@ -137,16 +139,27 @@ func (w *worker) run1(ctx context.Context) (err error) {
 	w.consumer, err = share.NewConsumer(ctx, w.cl, share.Config{
 		GroupID: w.opts.GroupID, Topics: []string{w.opts.From},
 		MemberID:   share.NamedMemberID(w.opts.GroupID, w.id),
-		MaxRecords: int32(w.mostRecords()), Warn: w.opts.Warn, Now: w.opts.Now,
+		MaxRecords: int32(w.mostRecords()), MaxWait: w.maxWait(), Warn: w.opts.Warn, Now: w.opts.Now,
 		Metrics: w.opts.Metrics,
 		Lost:    func(lost error) { w.lost(ctx, cancel, lost) },
 	})
 	if err == nil {
+		w.joined.Add(1)
 		err = w.loop(ctx)
 	}
 	_, fenced := errors.AsType[*txn.FencedError](err)
 	w.leave(fenced)
 	return err
+}
+
+// maxWait is how long a leader may hold a fetch. To leave, a worker waits for the
+// fetches that are held, so a run that ends by itself has only short ones; it asks
+// after what is left as often anyway.
+func (w *worker) maxWait() time.Duration {
+	if w.opts.MaxRecords > 0 || w.opts.UntilEmpty {
+		return idleCheck
+	}
+	return 0 // as package share has it
 }
 
 // lost is called when a broker does not know our share session or the member as
@@ -264,6 +277,18 @@ func (w *worker) warnOfLastDeliveries() {
 	}
 }
 
+// takeShare heartbeats once more when all workers have joined: those that did first
+// were assigned the partitions of the others too, and would hear of it with their
+// next heartbeat only, by default after 5 s. It is called between transactions,
+// since the member epoch may rise.
+func (w *worker) takeShare(ctx context.Context) {
+	if w.shared || w.opts.Workers == 1 || int(w.joined.Load()) < w.opts.Workers {
+		return
+	}
+	w.shared = true
+	w.consumer.ConfirmMembership(ctx)
+}
+
 func (w *worker) loop(ctx context.Context) error {
 	for {
 		b, reserved, err := w.poll(ctx)
@@ -271,8 +296,12 @@ func (w *worker) loop(ctx context.Context) error {
 			return err
 		}
 		w.settle(reserved-b.Len(), 0)
-		parts := w.failed.isolate(b)
+		parts := w.isolate(b)
 		for i, part := range parts {
+			w.setAside(parts[i+1:])
+			if i > 0 {
+				w.freshen(ctx, part)
+			}
 			n := part.Len()
 			consumed, err := w.process(ctx, part)
 			w.settle(n, consumed)
@@ -288,6 +317,7 @@ func (w *worker) loop(ctx context.Context) error {
 		if err := w.throttle(ctx, b.Len()); err != nil {
 			return err
 		}
+		w.idleSince = w.opts.Now()
 	}
 }
 
@@ -309,7 +339,7 @@ func (w *worker) poll(ctx context.Context) (b *share.Batch, reserved int, err er
 		b, err := w.consumer.Poll(pctx, reserved)
 		cancel()
 		if err == nil {
-			w.lockDuration, w.idleSince = cmp.Or(b.LockDuration(), w.lockDuration), w.opts.Now()
+			w.lockDuration = cmp.Or(b.LockDuration(), w.lockDuration)
 			return b, reserved, nil
 		}
 		w.settle(reserved, 0) // what there was has been given up meanwhile
@@ -328,18 +358,21 @@ func (w *worker) wait(ctx context.Context) (done bool, err error) {
 		if err := w.recover(ctx); err != nil {
 			return false, err
 		}
+		w.takeShare(ctx)
 		wctx, cancel := context.WithTimeout(ctx, idleCheck)
+		stop := context.AfterFunc(w.end, cancel)
 		err := w.consumer.Wait(wctx)
+		stop()
 		cancel()
 		switch {
 		case err == nil:
 			return false, nil
 		case ctx.Err() != nil:
 			return false, context.Cause(ctx)
-		case !errors.Is(err, context.DeadlineExceeded):
-			return false, err
 		case w.finished():
 			return true, nil
+		case !errors.Is(err, context.DeadlineExceeded):
+			return false, err
 		}
 		w.regain(ctx)
 		if !w.opts.UntilEmpty {
@@ -394,8 +427,8 @@ func (w *worker) regain(ctx context.Context) {
 
 // idleFetches is how many fetches in a row have to return nothing before a
 // worker takes its share-partitions for empty that nobody can describe yet. With
-// the waits between them that is several seconds.
-const idleFetches = 20
+// the waits between them, see maxWait, that is several seconds.
+const idleFetches = 70
 
 // idle reports whether this member is assigned something and has found nothing
 // for a while.
@@ -404,7 +437,7 @@ func (w *worker) idle() bool {
 }
 
 // process takes one batch through one transaction. It returns how many of its
-// records were consumed; an error ends the run.
+// records are done; an error ends the run.
 func (w *worker) process(ctx context.Context, b *share.Batch) (int, error) {
 	if b.Len() == 0 {
 		w.acknowledge(b, b.GapAcknowledgements())
@@ -574,6 +607,9 @@ type decisions struct {
 	dead     int64
 	released int64
 	produced int64
+	// Of accepted and rejected, what was deleted meanwhile.
+	goneAccepted, goneRejected int64
+
 	begun    bool // the transaction was begun
 	sent     bool // staging was tried
 	stagedOK bool // every broker has confirmed it
@@ -658,13 +694,16 @@ func (w *worker) transformAndStage(ctx context.Context, b *share.Batch, d *decis
 // stage stages what was decided, unless it is acknowledged after the commit.
 func (w *worker) stage(ctx context.Context, b *share.Batch, d *decisions) error {
 	if w.opts.Guarantee == AtLeastOnce {
+		w.noteGone(ctx, b, d)
 		return nil
 	}
 	d.sent = true
 	err := w.session.SendShareAcknowledgements(ctx, txn.ShareAcknowledgements{
 		Acknowledgements: &d.staged, Group: w.consumer.GroupMetadata(), Leaders: b.Leaders(),
 	})
-	d.stagedOK = err == nil
+	if d.stagedOK = err == nil; d.stagedOK {
+		w.noteGone(ctx, b, d)
+	}
 	return err
 }
 
@@ -756,7 +795,7 @@ func (w *worker) begin(ctx context.Context, b *share.Batch) error {
 func (w *worker) allFit(b *share.Batch) bool {
 	for _, p := range b.Partitions {
 		for _, r := range p.Records {
-			if batchBytes(r) > int64(w.maxRecord) {
+			if w.to.takes(r) != nil {
 				return false
 			}
 		}
@@ -795,15 +834,17 @@ func (w *worker) committed(b *share.Batch, d *decisions) {
 		w.batch = min(w.opts.BatchRecords, w.batch*2)
 	}
 	c := w.opts.Counts
-	c.Consumed.Add(d.accepted + d.rejected)
-	c.Acknowledged.Add(d.accepted)
-	c.Rejected.Add(d.rejected)
+	consumed := d.accepted + d.rejected - d.gone()
+	c.Consumed.Add(consumed)
+	c.Acknowledged.Add(d.accepted - d.goneAccepted)
+	c.Rejected.Add(d.rejected - d.goneRejected)
+	c.Gone.Add(d.gone())
 	c.DeadLetters.Add(d.dead)
 	c.Produced.Add(d.produced)
 	c.Released.Add(d.released)
 	c.Committed.Add(1)
 	if !w.acknowledge(b, &d.plain) && w.opts.Guarantee == AtLeastOnce {
-		c.Unconfirmed.Add(d.accepted + d.rejected)
+		c.Unconfirmed.Add(consumed)
 	}
 	if w.opts.Guarantee == ExactlyOnce {
 		w.consumer.Committed(b, &d.staged)

@@ -447,9 +447,9 @@ func (c *Consumer) Acknowledge(ctx context.Context, b *Batch, acks *Acknowledgem
 }
 
 // Renew restarts the acquisition lock of everything in the batch (KIP-1222,
-// ShareAcknowledge v2 with Renew), and moves the batch's deadlines. It returns
-// an error, and leaves the deadlines, when a broker is too old for it or the
-// group does not allow it (share.renew.acknowledge.enable).
+// ShareAcknowledge v2 with Renew), and moves the batch's deadlines, which nobody
+// may read meanwhile. It returns an error, and leaves the deadlines, when a broker
+// is too old for it or the group does not allow it (share.renew.acknowledge.enable).
 func (c *Consumer) Renew(ctx context.Context, b *Batch) error {
 	sent := c.cfg.Now()
 	if err := c.renew(ctx, b); err != nil {
@@ -462,17 +462,24 @@ func (c *Consumer) Renew(ctx context.Context, b *Batch) error {
 }
 
 // Waiting returns what was fetched and Poll has not returned yet. It is to be
-// looked at only: it still belongs to the consumer.
+// looked at only: the records still belong to the consumer. The deadlines are those
+// of now.
 func (c *Consumer) Waiting() *Batch {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return &Batch{Partitions: slices.Clone(c.ready)}
+	b := &Batch{Partitions: make([]*PartitionBatch, 0, len(c.ready))}
+	for _, p := range c.ready {
+		b.Partitions = append(b.Partitions, new(*p)) // RenewWaiting writes to p
+	}
+	return b
 }
 
 // RenewWaiting restarts the acquisition locks of everything that was fetched and
 // that Poll has not returned yet, as Renew does for a batch. A caller that takes
 // long over one batch calls it, so that what waits behind it does not lose its
-// locks, and with each of them a delivery.
+// locks, and with each of them a delivery. What Poll returns meanwhile keeps its
+// old deadline; when that is acknowledged before this arrives, the error is
+// INVALID_RECORD_STATE and no deadline is moved.
 func (c *Consumer) RenewWaiting(ctx context.Context) error {
 	waiting := c.Waiting()
 	sent := c.cfg.Now()
@@ -481,8 +488,10 @@ func (c *Consumer) RenewWaiting(ctx context.Context) error {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	for _, p := range waiting.Partitions {
-		p.LockDeadline = sent.Add(p.LockDuration)
+	for _, p := range c.ready {
+		if slices.ContainsFunc(waiting.Partitions, p.sameFetch) {
+			p.LockDeadline = sent.Add(p.LockDuration)
+		}
 	}
 	return nil
 }

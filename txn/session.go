@@ -317,7 +317,11 @@ func (s *Session) promiseTo(d *deliveries) func(*kgo.Record, error) {
 			return
 		}
 		if d.err.Load() == nil {
-			wrapped := error(&cluster.Error{Op: "produce to", Broker: -1, Topic: r.Topic, Partition: r.Partition, Err: err})
+			advice := ""
+			if errors.Is(err, kerr.InvalidRecord) && r.Key == nil {
+				advice = "the record has no key, and a compacted topic takes none without (cleanup.policy)"
+			}
+			wrapped := error(&cluster.Error{Op: "produce", Broker: -1, Topic: r.Topic, Partition: r.Partition, Err: err, Advice: advice})
 			d.err.CompareAndSwap(nil, &wrapped)
 		}
 	}
