@@ -150,7 +150,7 @@ func (c *configCheck) settings(name string, r *config.Resolved) error {
 		detail += ", certificate of " + auth.DescribeCertificate(tlsConfig.Certificates[0].Leaf)
 	}
 	if servers, _ := r.BootstrapServers(); len(servers) == 0 {
-		c.add(name, findingWarning, "names no bootstrap server", "kshare config set-context "+name+" -b HOST:PORT")
+		c.add(name, findingWarning, "names no bootstrap server", setServerLine(name))
 	}
 	c.add(name, findingOK, detail, "")
 	return nil

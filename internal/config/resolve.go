@@ -160,7 +160,7 @@ func (r *Resolved) choose(flags, env map[Key]value) (map[Key]value, error) {
 		f, _ := tier.values[CommandConfig].(string)
 		if n != "" && f != "" {
 			return nil, errorf(tier.where, "%s and %s exclude each other: both describe a connection", Context, CommandConfig).
-				advise("a context may name the file: kshare config set-context %s --command-config %s", n, f)
+				advise("a context may name the file: kshare config set-context %s --command-config %s", plain(n, "NAME"), plain(f, "FILE"))
 		}
 		if name == "" && file == "" {
 			name, file = n, f
