@@ -214,7 +214,11 @@ func (d *Deps) bootstrap(r *config.Resolved) ([]string, error) {
 		return nil, hintf(usagef("no cluster to connect to: context %q has no bootstrap_server", r.Context),
 			"%s", setServerLine(r.Context))
 	}
-	return nil, hintf(usagef("no cluster to connect to"),
+	err := usagef("no cluster to connect to")
+	if !r.Contexts.Exists && d.Getenv("KSHARE_CONFIG") != "" { // whoever names a file means to connect by it
+		err = usagef("no cluster to connect to: $KSHARE_CONFIG: %s does not exist", r.Contexts.Path)
+	}
+	return nil, hintf(err,
 		"give --bootstrap-server HOST:PORT, --command-config FILE or --context NAME, or set %s; without a cluster, 'kshare sandbox run' starts one", env.Env())
 }
 
