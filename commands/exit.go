@@ -37,6 +37,7 @@ const (
 	exitFenced         = 8
 	exitUnknownOutcome = 9
 	exitChanged        = 10
+	exitOtherwise      = 11
 	exitUsage          = 64
 	exitInterrupted    = 130
 	exitClosedPipe     = 141
@@ -63,6 +64,7 @@ func ExitCodes() []ExitCode {
 		{exitFenced, "fenced by another producer"},
 		{exitUnknownOutcome, "the outcome of a commit is unknown"},
 		{exitChanged, "changed (only with --detailed-exitcode)"},
+		{exitOtherwise, "the transaction has ended the other way: aborted, or committed"},
 		{exitUsage, "wrong usage or configuration"},
 		{exitInterrupted, "interrupted (SIGINT)"},
 		{exitClosedPipe, "the reader of stdout closed it"},
@@ -99,6 +101,10 @@ func exitRules() []exitRule {
 		{exitChanged, isAny(errChanged), ""},
 		{exitPartial, anyOf(isA[*feature.PartialError](), isA[*feature.RacedError](), isA[*drain.PartialError](), isA[*partlyError]()), ""},
 		{exitPartial, isAny(errIncomplete), "the result on stdout lacks what could not be read"},
+		// Before those who fence: what a coordinator answers about a transaction that it
+		// has aborted itself is called PRODUCER_FENCED too.
+		{exitFailed, func(err error) bool { return isA[*ctp.StuckError]()(err) && endedOtherwise(err) }, ""},
+		{exitOtherwise, endedOtherwise, "how it ended does not change any more; to try again needs a new transaction"},
 		{exitFenced, anyOf(isA[*txn.FencedError](), isAny(
 			kerr.ProducerFenced, kerr.InvalidProducerEpoch, kerr.InvalidProducerIDMapping,
 		)), "another producer uses the same transactional ID; give each process its own"},
@@ -213,6 +219,12 @@ func isSignal(s os.Signal) func(error) bool {
 func isPendingUpdate(err error) bool {
 	e, ok := errors.AsType[*feature.UpdateError](err)
 	return ok && len(e.Pending) > 0
+}
+
+// endedOtherwise holds for a transaction that is known to be aborted where it was to
+// be committed, or the other way.
+func endedOtherwise(err error) bool {
+	return isA[*txn.AbortedError]()(err) || isA[*txn.CommittedError]()(err)
 }
 
 // isDeadline holds for a deadline that passed and for a broker that could not

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"strconv"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -260,6 +261,81 @@ func TestTwoMembersShareTheRecords(t *testing.T) {
 	if len(got) != 60 {
 		t.Errorf("%d different records of 60: some were accepted twice", len(got))
 	}
+}
+
+// All methods may be called at once, and what each returns is the caller's: the
+// race detector finds what is not.
+func TestConcurrentUse(t *testing.T) {
+	const records = 100
+	cl := newCluster(t, records)
+	c := join(t, cl, func(cfg *share.Config) { cfg.MaxRecords = 20 })
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	defer cancel()
+	var accepted atomic.Int64
+	var polling, others sync.WaitGroup
+	for range 4 {
+		polling.Go(func() {
+			for accepted.Load() < records {
+				b, err := c.Poll(ctx, 3)
+				if err != nil {
+					return
+				}
+				if b.LockDeadline().IsZero() || c.CheckHeld(b) != nil {
+					t.Error("a batch without a deadline, or that is not held")
+				}
+				acks := b.All(wire.Accept)
+				if err := c.Acknowledge(ctx, b, acks); err != nil {
+					t.Errorf("acknowledge: %v", err)
+				}
+				c.Committed(b, acks)
+				if accepted.Add(acks.Count(wire.Accept)) >= records {
+					cancel()
+				}
+			}
+		})
+	}
+	for _, do := range []func(){
+		func() {
+			// Some of it may be taken and accepted before the broker is asked.
+			if err := c.RenewWaiting(ctx); err != nil && ctx.Err() == nil && !errors.Is(err, kerr.InvalidRecordState) {
+				t.Errorf("renew: %v", err)
+			}
+		},
+		func() {
+			if w := c.Waiting(); w.Acquired() > 0 && (w.LockDeadline().IsZero() || w.LockDuration() != 30*time.Second) {
+				t.Errorf("what waits has the deadline %s and the duration %s", w.LockDeadline(), w.LockDuration())
+			}
+		},
+		func() {
+			if m := c.GroupMetadata(); m.GroupID != "g" || m.MemberEpoch < 1 {
+				t.Errorf("GroupMetadata = %+v", m)
+			}
+		},
+		func() { c.ConfirmMembership(ctx) },
+		func() { c.Assigned(); c.EmptyFetches() },
+		func() { _ = c.Wait(ctx) },
+	} {
+		others.Go(func() {
+			for ctx.Err() == nil {
+				do()
+			}
+		})
+	}
+	polling.Wait()
+	cancel()
+	others.Wait()
+	if n := accepted.Load(); n != records {
+		t.Errorf("%d of %d records were accepted", n, records)
+	}
+	// To close it at once is as good as to close it once.
+	for range 3 {
+		others.Go(func() {
+			if err := c.Close(context.WithoutCancel(t.Context())); err != nil {
+				t.Errorf("close: %v", err)
+			}
+		})
+	}
+	others.Wait()
 }
 
 func TestGroupMetadata(t *testing.T) {

@@ -197,6 +197,7 @@ type load struct {
 	mu   sync.Mutex
 	last string    // what the last one that failed said
 	cmd  *exec.Cmd // that runs
+	over bool      // none is to be started after it
 	says *watched  // on stderr
 }
 
@@ -232,7 +233,11 @@ func startLoad(t *testing.T, bootstrap string, args ...string) *load {
 			}
 			l.mu.Lock()
 			l.last = err.Error() + ": " + string(stderr.Bytes())
+			over := l.over
 			l.mu.Unlock()
+			if over {
+				return
+			}
 		}
 	}()
 	return l
@@ -256,18 +261,26 @@ func (l *load) ended() bool {
 	}
 }
 
-// wait waits until ctp has found its source empty.
+// wait waits until ctp has found its source empty. One that does not come to an
+// end has to say what its goroutines wait for.
 func (l *load) wait() {
 	l.t.Helper()
 	timer := time.NewTimer(5 * time.Minute)
 	defer timer.Stop()
 	select {
 	case <-l.done:
+		return
 	case <-timer.C:
-		l.mu.Lock()
-		defer l.mu.Unlock()
-		l.t.Fatalf("ctp does not come to an end; this one says: %s\nthe last one that failed: %s", l.says.Bytes(), l.last)
 	}
+	l.mu.Lock()
+	cmd, says, last := l.cmd, l.says, l.last
+	l.over = true
+	l.mu.Unlock()
+	if cmd.Process != nil {
+		_ = cmd.Process.Signal(syscall.SIGQUIT) // or it has ended meanwhile
+	}
+	<-l.done
+	l.t.Fatalf("ctp does not come to an end; this one says: %s\nthe last one that failed: %s", says.Bytes(), last)
 }
 
 // awaitGrowth waits until topic has grown by more than so many offsets, or the
