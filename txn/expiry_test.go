@@ -1,11 +1,13 @@
 package txn_test
 
 import (
+	"math"
 	"testing"
 
 	"github.com/kshare/kshare/sandbox"
 	"github.com/kshare/kshare/txn"
 	"github.com/kshare/kshare/wire"
+	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
 // forget makes the coordinator forget the transactional ID, as one that was not
@@ -113,4 +115,56 @@ func TestForgottenTransaction(t *testing.T) {
 			}
 		}
 	})
+}
+
+// At its last epoch a producer gets another ID with the end of a transaction, and
+// the next one is begun with that.
+func TestProducerIDIsUsedUp(t *testing.T) {
+	r := newRig(t, "draft", 24)
+	const last = math.MaxInt16 - 2 // that clients get in the sandbox, see its gateway
+	id, epoch := r.init("id")
+	for e := epoch; e < last-3; e++ { // the session's own is one more
+		end := kmsg.NewPtrEndTxnRequest()
+		end.TransactionalID, end.ProducerID, end.ProducerEpoch = "id", id, e
+		resp, err := end.RequestWith(t.Context(), r.cl.Requestor())
+		if err != nil || resp.ErrorCode != 0 || resp.ProducerID != id || resp.ProducerEpoch != e+1 {
+			t.Fatalf("EndTxn at epoch %d: %+v, %v", e, resp, err)
+		}
+	}
+	s := r.session(txn.Config{})
+	ids := make(map[int64]bool)
+	for i := range int64(6) {
+		if err := s.Begin(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		id, _ := s.ProducerID()
+		ids[id] = true
+		if i%2 == 0 {
+			r.produce(s)
+		}
+		if err := r.stage(s, r.acquire(4), wire.Accept); err != nil {
+			t.Fatal(err)
+		}
+		if err := s.Commit(t.Context(), txn.Guard{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if len(ids) != 2 {
+		t.Errorf("producer IDs %v were used, want two", ids)
+	}
+	if pending, accepted := r.accepted(); pending != 0 || accepted != 24 || r.visible() != 3 {
+		t.Errorf("%d records pending, %d acknowledged; want 0 and 24, and 3 visible", pending, accepted)
+	}
+}
+
+// init takes a producer ID and epoch for a transactional ID.
+func (r *rig) init(transactionalID string) (int64, int16) {
+	r.t.Helper()
+	req := kmsg.NewPtrInitProducerIDRequest()
+	req.TransactionalID, req.TransactionTimeoutMillis = &transactionalID, 60_000
+	resp, err := req.RequestWith(r.t.Context(), r.cl.Requestor())
+	if err != nil || resp.ErrorCode != 0 {
+		r.t.Fatalf("InitProducerId: %+v, %v", resp, err)
+	}
+	return resp.ProducerID, resp.ProducerEpoch
 }
