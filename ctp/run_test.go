@@ -533,8 +533,8 @@ func TestRunFencedByAnother(t *testing.T) {
 	})
 }
 
-// A run that was fenced leaves the place in the group to the one that has it now,
-// since both go by one member ID.
+// A run that was fenced ends in the midst of a transform when it finds out, and leaves
+// the place in the group to the one that has it now: both go by one member ID.
 func TestRunFencedLeavesItsPlace(t *testing.T) {
 	eachDialect(t, func(t *testing.T, dialect string) {
 		bubble(t, dialect, func(e *env) {
@@ -544,11 +544,12 @@ func TestRunFencedLeavesItsPlace(t *testing.T) {
 			defer cancel()
 			opts := e.options()
 			opts.UntilEmpty, opts.BatchRecords = false, 10
-			reached, goOn := make(chan struct{}), make(chan struct{})
-			opts.Transform = func(_ context.Context, r *kgo.Record) ([]*kgo.Record, error) {
+			reached := make(chan struct{})
+			opts.Transform = func(ctx context.Context, r *kgo.Record) ([]*kgo.Record, error) {
 				if string(r.Key) == "30" {
 					close(reached)
-					<-goOn
+					<-ctx.Done()
+					return nil, context.Cause(ctx)
 				}
 				return []*kgo.Record{r}, nil
 			}
@@ -569,8 +570,11 @@ func TestRunFencedLeavesItsPlace(t *testing.T) {
 			for next.Counts.Consumed.Load() == 0 && ctx.Err() == nil {
 				bubbleSleep(10 * time.Millisecond)
 			}
-			close(goOn)
+			since := time.Now()
 			<-ended
+			if took := time.Since(since); took > 20*time.Second {
+				e.t.Errorf("the first run went on for %s, want it to end when it renews its locks, after 15 s", took)
+			}
 			if _, s := e.share(); len(s.Groups) != 1 || len(s.Groups[0].Members) != 1 {
 				e.t.Errorf("the groups are %+v after the first run, want the second one's member in it", s.Groups)
 			}
