@@ -330,7 +330,7 @@ func (o *ctpOptions) withDefaults() SandboxConfig {
 // the cluster that the settings name.
 func (o *ctpOptions) connect(ctx context.Context, d *Deps) (*cluster.Client, error) {
 	if o.Sandbox {
-		return connectSandbox(ctx, o.sandboxServers, o.Dialect)
+		return d.connected(connectSandbox(ctx, o.sandboxServers, o.Dialect))
 	}
 	return d.connect(ctx, o.connection)
 }

@@ -21,7 +21,6 @@ import (
 	"github.com/kshare/kshare/output"
 	"github.com/kshare/kshare/sandbox"
 	"github.com/kshare/kshare/txn"
-	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kerr"
 )
 
@@ -91,7 +90,7 @@ type exitRule struct {
 func exitRules() []exitRule {
 	return []exitRule{
 		{exitUnknownOutcome, isA[*txn.NotKnownError](), ""},
-		{exitUnknownOutcome, isA[*txn.OutcomeUnknownError](), "records and acknowledgements share the outcome; ask again with the transactional id above before the batch is repeated"},
+		{exitUnknownOutcome, isA[*txn.OutcomeUnknownError](), "records and acknowledgements share the outcome; ask again with the transactional ID above before the batch is repeated"},
 		{exitUsage, anyOf(isA[*usageError](), isA[*ctp.OptionError](), isA[*txn.TimeoutRejectedError](), isA[*txn.TokenError](),
 			isA[*sandbox.AddressError](), isA[*sandbox.MismatchError](),
 			isA[*cluster.ListenerError](), isA[*cluster.ConfigError](),
@@ -101,14 +100,14 @@ func exitRules() []exitRule {
 		{exitTerminated, isSignal(syscall.SIGTERM), ""},
 		{exitChanged, isAny(errChanged), ""},
 		{exitPartial, anyOf(isA[*feature.PartialError](), isA[*feature.RacedError](), isA[*drain.PartialError](), isA[*partlyError]()), ""},
-		{exitPartial, isPartial, "the result on stdout lacks what could not be read"},
+		{exitPartial, isAny(errIncomplete), "the result on stdout lacks what could not be read"},
 		// Before those who fence: what a coordinator answers about a transaction that it
 		// has aborted itself is called PRODUCER_FENCED too.
 		{exitFailed, func(err error) bool { return isA[*ctp.StuckError]()(err) && endedOtherwise(err) }, ""},
 		{exitOtherwise, endedOtherwise, "how it ended does not change any more; to try again needs a new transaction"},
 		{exitFenced, anyOf(isA[*txn.FencedError](), isAny(
 			kerr.ProducerFenced, kerr.InvalidProducerEpoch, kerr.InvalidProducerIDMapping,
-		)), "another producer uses the same transactional id; give each process its own"},
+		)), "another producer uses the same transactional ID; give each process its own"},
 		{exitAuth, anyOf(isA[*cluster.AuthError](), isA[*auth.CredentialError](), isAny(
 			kerr.SaslAuthenticationFailed, kerr.UnsupportedSaslMechanism, kerr.IllegalSaslState,
 			kerr.ClusterAuthorizationFailed, kerr.GroupAuthorizationFailed,
@@ -161,7 +160,7 @@ func ownHint(err error) string {
 
 // outcomeHint is the command that finds out, with the token that it needs.
 func outcomeHint(e *txn.OutcomeUnknownError) string {
-	return fmt.Sprintf("records and acknowledgements share the outcome; before anything else uses the transactional id, "+
+	return fmt.Sprintf("records and acknowledgements share the outcome; before anything else uses the transactional ID, "+
 		"'kshare txn describe %[1]s' tells it, and 'kshare txn resume %[1]s --commit' commits what is still open", e.Token())
 }
 
@@ -226,15 +225,6 @@ func isPendingUpdate(err error) bool {
 // be committed, or the other way.
 func endedOtherwise(err error) bool {
 	return isA[*txn.AbortedError]()(err) || isA[*txn.CommittedError]()(err)
-}
-
-// isPartial holds where some brokers answered and some did not.
-func isPartial(err error) bool {
-	if errors.Is(err, errIncomplete) {
-		return true
-	}
-	e, ok := errors.AsType[*kadm.ShardErrors](err)
-	return ok && !e.AllFailed
 }
 
 // isDeadline holds for a deadline that passed and for a broker that could not

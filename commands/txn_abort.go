@@ -90,6 +90,7 @@ It needs ALTER or CLUSTER_ACTION on the cluster, and READ on the topic.`,
 	fs.Int64Var(&opts.ProducerID, "producer-id", -1, "`id` of the producer")
 	fs.Int16Var(&opts.ProducerEpoch, "producer-epoch", -1, "`epoch` of the producer")
 	fs.Int32Var(&opts.CoordinatorEpoch, "coordinator-epoch", -1, "`epoch` of the coordinator (default what the leader of the partition knows)")
+	hideDefaults(fs, "partition", "start-offset", "producer-id", "producer-epoch", "coordinator-epoch")
 	fs.BoolVar(&opts.Force, "force", false, "write it also where a coordinator may end the transaction")
 	fs.BoolVar(&opts.DryRun, "dry-run", false, "show what would be aborted, and do nothing")
 	from.addTo(fs)

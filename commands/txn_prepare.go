@@ -55,7 +55,7 @@ Without acknowledgements it works on released Kafka as well.`,
 				return err
 			}
 			res, err := run(cmd.Context(), d, opts)
-			return d.showToken(txnPrepareView(res), res, opts.TokenFile, err)
+			return d.showToken(txnPrepareView(res), res, err)
 		},
 	}
 	fs := cmd.Flags()

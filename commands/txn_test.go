@@ -68,7 +68,6 @@ func TestTxnUsage(t *testing.T) {
 	})
 	for args, want := range map[string]string{
 		"x":                           "takes no argument",
-		"--topic|":                    "--topic: the value is empty",
 		"--partition|1":               "--partition needs --topic",
 		"--topic|a|--partition|-1":    "--partition: want 0 or more",
 		"--older-than|0s":             "--older-than 0s: want a positive duration",

@@ -166,6 +166,37 @@ func TestRunStalls(t *testing.T) {
 	})
 }
 
+// A run that can ask nobody whether the group has records left does not wait for
+// ever, and does for a while: an outage may be short.
+func TestRunStallsUnanswered(t *testing.T) {
+	for name, lasts := range map[string]bool{"short": false, "long": true} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, "kip", func(e *env) {
+				e.produce(10, plain)
+				ctx, cancel := context.WithTimeout(e.t.Context(), 4*time.Minute)
+				defer cancel()
+				time.AfterFunc(50*time.Second, func() {
+					lose := func(int16) bool { return true }
+					e.lose.Store(&lose)
+				})
+				if !lasts {
+					time.AfterFunc(70*time.Second, func() { e.lose.Store(nil) })
+				}
+				opts := e.options()
+				opts.Warn = func(error) {}
+				opts.UntilEmpty = false
+				opts.StallTimeout = time.Minute
+				res, err := ctp.Run(ctx, e.cl, opts)
+				e.lose.Store(nil)
+				stalled, ok := errors.AsType[*ctp.StalledError](err)
+				if res.Consumed != 10 || ok != lasts || ok && stalled.Err == nil {
+					e.t.Errorf("Run = %+v, %v; want a StalledError that says why: %v", res, err, lasts)
+				}
+			})
+		})
+	}
+}
+
 // A group that has nothing left is no stall.
 func TestRunIdleIsNoStall(t *testing.T) {
 	bubble(t, "kip", func(e *env) {

@@ -139,16 +139,40 @@ func (s *session) fetchLoop() {
 				s.c.warnOfLimit(err)
 			case err.Error() != warned: // an outage is told once, not with each try
 				warned = err.Error()
+				if partly, ok := errors.AsType[*partlyError](err); ok {
+					err = partly.error
+				}
 				s.c.cfg.Warn(err)
 			}
 			s.c.lookAgain()
-			if !s.c.wait(backoff(fails)) {
+			pause := backoff(fails)
+			fails++
+			if partly, ok := errors.AsType[*partlyError](err); ok {
+				// The others have records, or will: they do not wait long for it.
+				pause = min(pause, partlyBackoff)
+				if partly.fetched {
+					fails = 0
+				}
+			}
+			if !s.c.wait(pause) {
 				return
 			}
-			fails++
 		}
 	}
 }
+
+// partlyBackoff is how long a leader is left alone, at the most, that cannot serve
+// some partitions. It answers at once for as long as that is so.
+const partlyBackoff = time.Second
+
+// partlyError says that a fetch has failed for some of its partitions.
+type partlyError struct {
+	error        // of the first one
+	fetched bool // others have brought records
+}
+
+// Unwrap returns the error.
+func (e *partlyError) Unwrap() error { return e.error }
 
 // limitWarnings is how often is told of a limit that others have to make room
 // below: it may last, and nothing else shows it.
@@ -363,7 +387,10 @@ func (s *session) takeFetched(resp *kmsg.ShareFetchResponse, sent time.Time) err
 	}
 	c.notify()
 	c.mu.Unlock()
-	return firstErr
+	if firstErr != nil {
+		return &partlyError{firstErr, len(out) > 0}
+	}
+	return nil
 }
 
 // acquired notes what a fetch has acquired before the records are decoded, which
