@@ -288,6 +288,7 @@ func (w *worker) wait(ctx context.Context) (done bool, err error) {
 		cancel()
 		switch {
 		case err == nil:
+			w.got.Store(true)
 			return false, nil
 		case ctx.Err() != nil:
 			return false, context.Cause(ctx)
@@ -296,6 +297,7 @@ func (w *worker) wait(ctx context.Context) (done bool, err error) {
 		case w.finished():
 			return true, nil
 		case !w.opts.UntilEmpty:
+			w.tellNothingYet()
 			continue
 		}
 		empty, err := groupEmpty(ctx, w.cl, w.opts.GroupID, w.opts.From, w.idle())
