@@ -87,7 +87,7 @@ acquired it needs CLUSTER_ACTION too.`,
 	fs.StringVar(&opts.TokenFile, tokenFileFlag, "", "with --prepare: write the token to a new `file` as well")
 	fs.BoolVar(&opts.DryRun, "dry-run", false, "tell what would be acknowledged, without joining the group")
 	opts.connection.addTo(fs)
-	return exits(cmd, exitPartial, exitAuth, exitUnsupported, exitRefused, exitFenced, exitUnknownOutcome)
+	return exits(cmd, exitPartial, exitAuth, exitUnsupported, exitRefused, exitFenced, exitUnknownOutcome, exitOtherwise)
 }
 
 func (f *ackFlags) addTo(fs *pflag.FlagSet) {

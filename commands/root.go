@@ -291,8 +291,17 @@ func noArgs(cmd *cobra.Command, args []string) error {
 func checkNotEmpty(fs *pflag.FlagSet) error {
 	var err error
 	fs.Visit(func(f *pflag.Flag) {
-		empty := map[string]string{"string": "", "stringSlice": "[]"}
-		if s, ok := empty[f.Value.Type()]; ok && f.Value.String() == s && err == nil {
+		empty := false
+		switch f.Value.Type() {
+		case "string":
+			empty = f.Value.String() == ""
+		case "stringSlice":
+			empty = f.Value.String() == "[]"
+		case "stringArray":
+			list, ok := f.Value.(pflag.SliceValue)
+			empty = ok && slices.Contains(list.GetSlice(), "")
+		}
+		if empty && err == nil {
 			err = hintf(usagef("--%s: the value is empty", f.Name), "leave the flag out to get the default")
 		}
 	})

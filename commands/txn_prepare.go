@@ -70,7 +70,7 @@ Without acknowledgements it works on released Kafka as well.`,
 	fs.StringVar(&opts.TokenFile, tokenFileFlag, "", "write the token to a new `file` as well")
 	fs.BoolVar(&opts.DryRun, "dry-run", false, "tell what would be prepared, and do nothing")
 	opts.connection.addTo(fs)
-	return exits(cmd, exitPartial, exitAuth, exitUnsupported, exitRefused, exitFenced)
+	return exits(cmd, exitPartial, exitAuth, exitUnsupported, exitRefused, exitFenced, exitOtherwise)
 }
 
 // check returns a usage error for what the flags alone can tell.

@@ -122,7 +122,7 @@ func newEndCmd(d *Deps, cmd *cobra.Command, decision string, run runFunc[txnEndO
 	from.addTo(fs)
 	fs.BoolVar(&opts.DryRun, "dry-run", false, "tell how the transaction stands and what would be done, and do nothing")
 	opts.connection.addTo(fs)
-	return exits(cmd, exitAuth, exitUnsupported, exitFenced, exitUnknownOutcome)
+	return exits(cmd, exitAuth, exitUnsupported, exitFenced, exitUnknownOutcome, exitOtherwise)
 }
 
 // runEnd reads the token and runs the operation.
@@ -154,10 +154,11 @@ The transaction is looked up first: one that has ended is not ended again, and
 where that was as asked, the command succeeds. So it may be repeated until it
 does.
 
-It ends with 1 where the opposite was decided before, or the coordinator had
-aborted the transaction at its deadline; with 8 where another producer has used
-the transactional ID since, and with 9 where the coordinator knows nothing of
-the transaction any more: in both cases it cannot be told how it ended.
+It ends with 11 where the opposite was decided before, or the coordinator had
+aborted the transaction at its deadline: that is final. It ends with 8 where
+another producer has used the transactional ID since, and with 9 where the
+coordinator knows nothing of the transaction any more: in both cases it cannot be
+told how it ended.
 
 It needs WRITE and DESCRIBE on the transactional ID.`
 

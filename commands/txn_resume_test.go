@@ -133,9 +133,10 @@ func TestTxnEndTells(t *testing.T) {
 	}{
 		{"committed", decideCommit, false, txn.OutcomeOpen, txn.OutcomeCommitted, nil, "committed", "committed", "committed", 0},
 		{"again", decideCommit, false, txn.OutcomeCommitted, txn.OutcomeCommitted, nil, "already_committed", "committed", "already", 0},
-		{"aborted before", decideCommit, false, txn.OutcomeAborted, txn.OutcomeAborted, &txn.AbortedError{}, "already_aborted", "aborted", "cannot be committed", 1},
-		{"aborted at its deadline", decideCommit, true, txn.OutcomeOpen, txn.OutcomeAborted, &txn.AbortedError{Err: kerr.InvalidTxnState}, "already_aborted", "aborted", "past its deadline", 1},
-		{"committed before", decideAbort, false, txn.OutcomeCommitted, txn.OutcomeCommitted, &txn.CommittedError{}, "already_committed", "committed", "cannot be aborted", 1},
+		{"aborted before", decideCommit, false, txn.OutcomeAborted, txn.OutcomeAborted, &txn.AbortedError{}, "already_aborted", "aborted", "cannot be committed", 11},
+		{"aborted meanwhile", decideCommit, false, txn.OutcomeOpen, txn.OutcomeAborted, &txn.AbortedError{Err: kerr.ProducerFenced}, "already_aborted", "aborted", "cannot be committed", 11},
+		{"aborted at its deadline", decideCommit, true, txn.OutcomeOpen, txn.OutcomeAborted, &txn.AbortedError{Err: kerr.InvalidTxnState}, "already_aborted", "aborted", "past its deadline", 11},
+		{"committed before", decideAbort, false, txn.OutcomeCommitted, txn.OutcomeCommitted, &txn.CommittedError{}, "already_committed", "committed", "cannot be aborted", 11},
 		{"lost", decideCommit, false, txn.OutcomeOpen, txn.OutcomeUnknown, &txn.OutcomeUnknownError{Err: none}, "unknown", "unknown", "not known", 9},
 		{"fenced", decideCommit, false, txn.OutcomeUnknown, txn.OutcomeUnknown, &txn.FencedError{Err: kerr.ProducerFenced}, "fenced", "unknown", "cannot be told", 8},
 		{"not known", decideAbort, false, txn.OutcomeUnknown, txn.OutcomeUnknown, &txn.NotKnownError{}, "not_known", "unknown", "cannot be told", 9},

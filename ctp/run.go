@@ -54,7 +54,7 @@ func Run(ctx context.Context, cl *cluster.Client, opts Options) (*Result, error)
 	}
 	err = r.work(ctx)
 	res := opts.result(dialect.Name, opts.Now().Sub(start))
-	if err == nil && res.Consumed == 0 && opts.UntilEmpty {
+	if err == nil && res.Consumed+res.Gone == 0 && opts.UntilEmpty {
 		opts.Warn(r.nothing(ErrNothingConsumed))
 	}
 	return res, err
@@ -79,16 +79,18 @@ func (r *run) tellNothingYet() {
 
 // run is what the workers of one Run share.
 type run struct {
-	opts    Options
-	cl      *cluster.Client
-	dialect wire.Dialect
-	limits  groupLimits
-	start   time.Time
-	got     atomic.Bool // any record
-	told    sync.Once   // that it has got none
-	to      destination
-	dead    destination                             // of dead letters
-	unknown atomic.Pointer[txn.OutcomeUnknownError] // of any worker
+	opts     Options
+	start    time.Time
+	cl       *cluster.Client
+	dialect  wire.Dialect
+	limits   groupLimits
+	to       destination
+	dead     destination                             // of dead letters
+	unknown  atomic.Pointer[txn.OutcomeUnknownError] // of any worker
+	joined   atomic.Int32                            // workers that have become members
+	toldGone sync.Once                               // of ErrGone
+	got      atomic.Bool                             // any record
+	told     sync.Once                               // of ErrNothingYet
 
 	limiter *rate.Limiter // nil is no limit
 
@@ -96,11 +98,16 @@ type run struct {
 	left     int64         // source records that may still be taken, when MaxRecords is set
 	reserved int64         // that were taken and are not consumed yet
 	given    chan struct{} // closed when any of those are settled
+
+	end   context.Context // ends when the run is finished
+	ended context.CancelFunc
 }
 
 func (r *run) work(ctx context.Context) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
+	r.end, r.ended = context.WithCancel(context.WithoutCancel(ctx))
+	defer r.ended()
 	stop := r.watch(ctx, cancel)
 	defer stop()
 	g, gctx := errgroup.WithContext(ctx)
@@ -165,12 +172,15 @@ func (r *run) settle(n, consumed int) {
 	r.left += int64(n - consumed)
 	close(r.given)
 	r.given = make(chan struct{})
+	if r.left == 0 && r.reserved == 0 {
+		r.ended()
+	}
 }
 
 // preflight checks everything that can be checked before the group is joined,
 // in the order in which an operator would want to hear of it.
 func preflight(ctx context.Context, cl *cluster.Client, opts *Options) (dialect wire.Dialect, err error) {
-	for _, step := range preflightSteps(cl, opts, &dialect) {
+	for _, step := range preflightSteps(cl, opts, &dialect, false) {
 		if _, err := step.do(ctx); err != nil {
 			return dialect, err
 		}

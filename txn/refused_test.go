@@ -22,11 +22,11 @@ func TestRefusedRecordAdvice(t *testing.T) {
 		"for other reasons": {nil, kerr.InvalidTimestamp, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
-			s := new(Session)
-			s.delivered(&kgo.Record{Topic: "shipped", Partition: 2, Key: tt.key}, tt.err)
-			err, ok := (*s.produceErr.Load()).(*cluster.Error)
+			s, d := new(Session), new(deliveries)
+			s.promiseTo(d)(&kgo.Record{Topic: "shipped", Partition: 2, Key: tt.key}, tt.err)
+			err, ok := (*d.err.Load()).(*cluster.Error)
 			if !ok || !strings.HasPrefix(err.Error(), "produce: shipped-2: ") {
-				t.Fatalf("it says %v", *s.produceErr.Load())
+				t.Fatalf("it says %v", *d.err.Load())
 			}
 			if got := err.Hint(); (got == "") != (tt.want == "") || !strings.Contains(got, tt.want) {
 				t.Errorf("hint %q, want one about %q", got, tt.want)
