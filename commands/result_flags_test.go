@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/kshare/kshare/output"
+	"github.com/kshare/kshare/sandbox"
 	"github.com/spf13/cobra"
 )
 
@@ -60,6 +61,14 @@ func TestResultFlagsThatAreWrong(t *testing.T) {
 		{"inspect pending --no-headers -o yaml", "--columns and --no-headers are for tables, and --output is yaml", "--output-jq"},
 		{"inspect pending --columns group --jq .", "--jq is for JSON, and --columns and --no-headers are for tables", ""},
 		{"inspect pending --columns=", "--columns: the value is empty", ""},
+		{"inspect pending --columns=group,", "--columns: the value is empty", ""},
+		{"inspect txn --state ,", "--state: the value is empty", ""},
+		{"doctor --transactional-id=", "--transactional-id: the value is empty", "leave the flag out"},
+		{"doctor --group=a --group=", "--group: the value is empty", "leave the flag out"},
+		{"version --timeout 5", `invalid argument "5" for "--timeout" flag`, "a duration has a unit: --timeout 5s, or 500ms"},
+		{"drain --quiet-period=1.5", `invalid argument "1.5" for "--quiet-period" flag`, "--quiet-period 1.5s"},
+		{"version --timeout -5", `invalid argument "-5" for "--timeout" flag`, "'kshare version --help'"},
+		{"version --timeout soon", `invalid argument "soon" for "--timeout" flag`, "'kshare version --help'"},
 		{"inspect pending --watch --columns group", "--watch writes JSON where stdout is no terminal", ""},
 		{"inspect pending --jq {", `--jq: jq expression "{": unexpected EOF`, "quote the expression"},
 		{"inspect pending --output-jq {", `--output-jq: jq expression "{": unexpected EOF`, "quote the expression"},
@@ -163,6 +172,31 @@ func TestTimeZoneSetting(t *testing.T) {
 			}
 			if !strings.Contains(b.String(), c.want) {
 				t.Errorf("%s has no %s:\n%s", c.format, c.want, b.String())
+			}
+		})
+	}
+	// What connects to no broker shows times too.
+	for _, c := range []struct{ name, file, env, want, warning string }{
+		{"not connected", "current_context: p\ncontexts: [{name: p, time_zone: Asia/Tokyo, command_config: /nope}]", "", "2026-07-01T21:00:00+09:00", ""},
+		{"not connected, the environment", "current_context: p\ncontexts: [{name: p, time_zone: Asia/Tokyo}]", "UTC", "2026-07-01T12:00:00Z", ""},
+		{"not connected, no file", "", "", "2026-07-01T12:00:00Z", ""},
+		{"not connected, a file with a mistake", "current_context: q", "", "2026-07-01T12:00:00Z", `warning: times are in UTC, since the settings are not known: `},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			d := connecting(t, map[string]string{"KSHARE_TIME_ZONE": c.env}, c.file)
+			var stdout strings.Builder
+			d.Out, d.Now = &stdout, time.Now
+			if err := d.checkTimeZone(); err != nil {
+				t.Fatal(err)
+			}
+			if err := d.show(sandboxFaultView([]sandbox.Fault{{Kind: sandbox.FaultStopSweeper, Since: at}}, nil), nil); err != nil {
+				t.Fatal(err)
+			}
+			if !strings.Contains(stdout.String(), c.want) {
+				t.Errorf("it shows no %s:\n%s", c.want, stdout.String())
+			}
+			if stderr := d.ErrOut.(*strings.Builder).String(); (stderr == "") != (c.warning == "") || !strings.Contains(stderr, c.warning) {
+				t.Errorf("stderr %q, want %q", stderr, c.warning)
 			}
 		})
 	}

@@ -32,6 +32,9 @@ func (d *Deps) show(v output.View, err error) error {
 			d.Notice(v.Empty)
 		}
 	}
+	if v.HasTimes(d.options(0)) {
+		d.findTimeZone()
+	}
 	werr := output.Write(d.Out, v, d.options(d.width()))
 	if werr == nil {
 		d.tellRest(v)

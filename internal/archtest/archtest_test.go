@@ -89,6 +89,7 @@ func usedBy() map[string][]string {
 		"github.com/charmbracelet/lipgloss":    {"output"},
 		"github.com/muesli/termenv":            {"output"},
 		"github.com/schollz/progressbar/v3":    {"output"},
+		"github.com/gofrs/flock":               {"internal/config"},
 		"go.yaml.in/yaml/v3":                   {"output", "internal/config"},
 		"github.com/itchyny/gojq":              {"ctp", "output"},
 		"golang.org/x/term":                    {"commands"},
