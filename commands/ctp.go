@@ -382,7 +382,13 @@ func runCtp(ctx context.Context, d *Deps, opts ctpOptions) (res *ctp.Result, err
 	}
 	defer cl.Close()
 	metrics.Connected(cl)
-	opts.Warn = func(err error) { d.Warn(err.Error()) }
+	opts.Warn = func(err error) {
+		if errors.Is(err, ctp.ErrNothingYet) {
+			d.Notice(err.Error())
+			return
+		}
+		d.Warn(err.Error())
+	}
 	opts.Holding = func(h ctp.Hold) {
 		d.Notice(fmt.Sprintf("holding transaction %q (producer %d, epoch %d) until %s; %d records are staged in it",
 			h.TransactionalID, h.ProducerID, h.ProducerEpoch, d.time(h.Until), h.Records))

@@ -96,8 +96,10 @@ func (o *txnPrepareOptions) check(d *Deps, changed func(string) bool, flags *ack
 		}
 		if file == "-" {
 			stdin++
-		} else if _, err := os.Stat(file); err != nil {
+		} else if info, err := os.Stat(file); err != nil {
 			return usagef("--produce %q: %s", s, err)
+		} else if info.IsDir() {
+			return usagef("--produce %q: is a directory, want a file", s)
 		}
 		o.Produce = append(o.Produce, produceFile{topic, file})
 	}
@@ -156,6 +158,15 @@ func runTxnPrepare(ctx context.Context, d *Deps, opts txnPrepareOptions) (*ackRe
 }
 
 func planTxnPrepare(ctx context.Context, d *Deps, cl *cluster.Client, opts txnPrepareOptions) (*ackResult, error) {
+	for _, p := range opts.Produce {
+		topics, err := cl.Topics(ctx, p.Topic)
+		if err != nil {
+			return nil, err
+		}
+		if topics[p.Topic].IsInternal {
+			return nil, usagef("--produce: topic %q is internal to Kafka", p.Topic)
+		}
+	}
 	if len(opts.Ranges) > 0 {
 		return planAck(ctx, d, cl, opts.ackOptions)
 	}
@@ -193,6 +204,9 @@ func prepareSession(ctx context.Context, d *Deps, cl *cluster.Client, opts txnPr
 		if err := produceLines(ctx, d, s, p); err != nil {
 			return err
 		}
+	}
+	if s.Produced() == 0 && len(opts.Ranges) == 0 {
+		return hintf(errors.New("there is nothing to prepare: what --produce names has no lines"), "nothing was sent, and everything is as it was")
 	}
 	prepare := func() error {
 		ctx, cancel := actContext(ctx)

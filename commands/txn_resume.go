@@ -149,16 +149,15 @@ func runEnd(cmd *cobra.Command, d *Deps, opts txnEndOptions, from *tokenSource, 
 const endsLong = `
 
 The token is the argument, or is read from --token-file or, for -, from stdin;
-all that a command printed with it may be there too.
-The transaction is looked up first: one that has ended is not ended again, and
-where that was as asked, the command succeeds. So it may be repeated until it
-does.
+all that a command printed with it may be there too. The transaction is looked
+up first: one that has ended is not ended again, and where that was as asked,
+the command succeeds. So it may be repeated until it does.
 
 It ends with 11 where the opposite was decided before, or the coordinator had
 aborted the transaction at its deadline: that is final. It ends with 8 where
 another producer has used the transactional ID since, and with 9 where the
-coordinator knows nothing of the transaction any more: in both cases it cannot be
-told how it ended.
+coordinator knows nothing of the transaction any more: in both cases it cannot
+be told how it ended.
 
 It needs WRITE and DESCRIBE on the transactional ID.`
 

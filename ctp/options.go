@@ -303,3 +303,7 @@ func (o *Options) result(dialect string, elapsed time.Duration) *Result {
 
 // ErrNothingConsumed is warned of when a run until empty ends without a record.
 var ErrNothingConsumed = errors.New("nothing was consumed")
+
+// ErrNothingYet is warned of when a run that goes on has got no record in its first
+// ten seconds. It may be as it should.
+var ErrNothingYet = errors.New("nothing to consume so far")

@@ -42,7 +42,7 @@ func Run(ctx context.Context, cl *cluster.Client, opts Options) (*Result, error)
 		return nil, err
 	}
 	start := opts.Now()
-	r := &run{opts: opts, cl: cl, dialect: dialect, left: opts.MaxRecords, given: make(chan struct{}), limits: readLimits(ctx, cl, opts.GroupID), to: readDestination(ctx, cl, opts.To)}
+	r := &run{opts: opts, start: start, cl: cl, dialect: dialect, left: opts.MaxRecords, given: make(chan struct{}), limits: readLimits(ctx, cl, opts.GroupID), to: readDestination(ctx, cl, opts.To)}
 	if opts.DeadLetterTopic != "" {
 		r.dead = readDestination(ctx, cl, opts.DeadLetterTopic)
 	}
@@ -55,15 +55,32 @@ func Run(ctx context.Context, cl *cluster.Client, opts Options) (*Result, error)
 	err = r.work(ctx)
 	res := opts.result(dialect.Name, opts.Now().Sub(start))
 	if err == nil && res.Consumed+res.Gone == 0 && opts.UntilEmpty {
-		opts.Warn(fmt.Errorf("%w: share group %q has nothing to read of topic %q; a group that is new starts at the end of a topic, with --auto-offset-reset earliest at its beginning, and one that is not new where it stands",
-			ErrNothingConsumed, opts.GroupID, opts.From))
+		opts.Warn(r.nothing(ErrNothingConsumed))
 	}
 	return res, err
+}
+
+// nothing says why there may be nothing to consume.
+func (r *run) nothing(what error) error {
+	return fmt.Errorf("%w: share group %q has nothing to read of topic %q; a group that is new starts at the end of a topic, with --auto-offset-reset earliest at its beginning, and one that is not new where it stands",
+		what, r.opts.GroupID, r.opts.From)
+}
+
+// nothingYetAfter is how long a run waits for its first record before it says so.
+const nothingYetAfter = 10 * time.Second
+
+// tellNothingYet says once that this run has got nothing since it began.
+func (r *run) tellNothingYet() {
+	if r.got.Load() || r.opts.Now().Sub(r.start) < nothingYetAfter {
+		return
+	}
+	r.told.Do(func() { r.opts.Warn(r.nothing(ErrNothingYet)) })
 }
 
 // run is what the workers of one Run share.
 type run struct {
 	opts     Options
+	start    time.Time
 	cl       *cluster.Client
 	dialect  wire.Dialect
 	limits   groupLimits
@@ -72,6 +89,8 @@ type run struct {
 	unknown  atomic.Pointer[txn.OutcomeUnknownError] // of any worker
 	joined   atomic.Int32                            // workers that have become members
 	toldGone sync.Once                               // of ErrGone
+	got      atomic.Bool                             // any record
+	told     sync.Once                               // of ErrNothingYet
 
 	limiter *rate.Limiter // nil is no limit
 

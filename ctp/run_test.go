@@ -638,6 +638,32 @@ func TestRunOnEmptySource(t *testing.T) {
 	}
 }
 
+// A run that goes on says once that it got nothing: a group that is new reads
+// nothing of what is there unless it is told to.
+func TestRunSaysThatItGotNothing(t *testing.T) {
+	for _, reset := range []string{"", "earliest"} {
+		bubble(t, "kip", func(e *env) {
+			e.produce(5, func(int) []byte { return []byte("1") })
+			var warned []error
+			opts := e.options()
+			opts.UntilEmpty, opts.AutoOffsetReset, opts.GroupID = false, reset, "new"
+			opts.Warn = func(err error) { warned = append(warned, err) }
+			ctx, cancel := context.WithTimeout(e.t.Context(), time.Minute)
+			defer cancel()
+			res, _ := ctp.Run(ctx, e.cl, opts)
+			said := 0
+			for _, err := range warned {
+				if errors.Is(err, ctp.ErrNothingYet) && strings.Contains(err.Error(), `share group "new"`) && strings.Contains(err.Error(), "--auto-offset-reset earliest") {
+					said++
+				}
+			}
+			if want := map[string]int{"": 1}[reset]; said != want || (res.Consumed == 0) != (want == 1) {
+				t.Errorf("from %q: consumed %d, said %d times of %v, want %d", reset, res.Consumed, said, warned, want)
+			}
+		})
+	}
+}
+
 // closeSessions closes the share sessions of a member behind its back.
 func closeSessions(ctx context.Context, cl *kgo.Client, member string) error {
 	req := kmsg.NewPtrShareAcknowledgeRequest()

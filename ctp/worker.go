@@ -366,6 +366,7 @@ func (w *worker) wait(ctx context.Context) (done bool, err error) {
 		cancel()
 		switch {
 		case err == nil:
+			w.got.Store(true)
 			return false, nil
 		case ctx.Err() != nil:
 			return false, context.Cause(ctx)
@@ -376,6 +377,7 @@ func (w *worker) wait(ctx context.Context) (done bool, err error) {
 		}
 		w.regain(ctx)
 		if !w.opts.UntilEmpty {
+			w.tellNothingYet()
 			continue
 		}
 		empty, err := groupEmpty(ctx, w.cl, w.opts.GroupID, w.opts.From, w.idle())

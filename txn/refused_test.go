@@ -18,6 +18,7 @@ func TestRefusedRecordAdvice(t *testing.T) {
 	}{
 		"no key":            {nil, kerr.InvalidRecord, "compacted topic"},
 		"a key":             {[]byte{}, kerr.InvalidRecord, ""},
+		"too large":         {nil, kerr.MessageTooLarge, `topic "shipped" takes smaller`},
 		"for other reasons": {nil, kerr.InvalidTimestamp, ""},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -317,14 +317,22 @@ func (s *Session) promiseTo(d *deliveries) func(*kgo.Record, error) {
 			return
 		}
 		if d.err.Load() == nil {
-			advice := ""
-			if errors.Is(err, kerr.InvalidRecord) && r.Key == nil {
-				advice = "the record has no key, and a compacted topic takes none without (cleanup.policy)"
-			}
-			wrapped := error(&cluster.Error{Op: "produce", Broker: -1, Topic: r.Topic, Partition: r.Partition, Err: err, Advice: advice})
+			wrapped := error(&cluster.Error{Op: "produce", Broker: -1, Topic: r.Topic, Partition: r.Partition, Err: err, Advice: refusedAdvice(r, err)})
 			d.err.CompareAndSwap(nil, &wrapped)
 		}
 	}
+}
+
+// refusedAdvice says what may be wrong with a record that a broker refused, "" if
+// there is nothing to say.
+func refusedAdvice(r *kgo.Record, err error) string {
+	switch {
+	case errors.Is(err, kerr.InvalidRecord) && r.Key == nil:
+		return "the record has no key, and a compacted topic takes none without (cleanup.policy)"
+	case errors.Is(err, kerr.MessageTooLarge):
+		return fmt.Sprintf("topic %q takes smaller record batches alone (max.message.bytes); a value of this one has %d bytes", r.Topic, len(r.Value))
+	}
+	return ""
 }
 
 // Produced counts the records handed to Produce in the open or last transaction.
