@@ -1,6 +1,7 @@
 package txn
 
 import (
+	"errors"
 	"strings"
 	"testing"
 
@@ -24,7 +25,7 @@ func TestRefusedRecordAdvice(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			s, d := new(Session), new(deliveries)
 			s.promiseTo(d)(&kgo.Record{Topic: "shipped", Partition: 2, Key: tt.key}, tt.err)
-			err, ok := (*d.err.Load()).(*cluster.Error)
+			err, ok := errors.AsType[*cluster.Error](*d.err.Load())
 			if !ok || !strings.HasPrefix(err.Error(), "produce: shipped-2: ") {
 				t.Fatalf("it says %v", *d.err.Load())
 			}
