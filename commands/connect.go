@@ -152,7 +152,15 @@ func (d *Deps) connect(ctx context.Context, c connection) (*cluster.Client, erro
 	if err != nil {
 		return nil, err
 	}
-	return cluster.Connect(ctx, cfg)
+	return d.connected(cluster.Connect(ctx, cfg))
+}
+
+// connected notes which cluster a command talks to.
+func (d *Deps) connected(cl *cluster.Client, err error) (*cluster.Client, error) {
+	if err == nil {
+		d.clusterID = cl.ClusterID()
+	}
+	return cl, err
 }
 
 // connectSandbox opens a connection to a sandbox of this process, for which no

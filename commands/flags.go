@@ -38,6 +38,13 @@ func (g *globalFlags) addTo(fs *pflag.FlagSet) {
 	g.resultFlags.addTo(fs)
 }
 
+// hideDefaults keeps the values that stand for "not given" out of help texts.
+func hideDefaults(fs *pflag.FlagSet, names ...string) {
+	for _, name := range names {
+		fs.Lookup(name).DefValue = "0"
+	}
+}
+
 const (
 	colorAuto   = "auto"
 	colorAlways = "always"

@@ -24,6 +24,7 @@ import (
 	"github.com/kshare/kshare/internal/schematest"
 	"github.com/kshare/kshare/sandbox"
 	"github.com/kshare/kshare/txn"
+	"github.com/spf13/pflag"
 	"github.com/twmb/franz-go/pkg/kversion"
 	"go.yaml.in/yaml/v3"
 )
@@ -182,10 +183,22 @@ func TestMatrixWorks(t *testing.T) {
 			}
 			c := cell{call: call, place: s.place(call), args: []string{"-o", format}}
 			if format != "json" {
-				checkFormat(t, call.Command, format, c.run(t).Want(t, 0))
+				res := c.run(t).Want(t, 0)
+				checkFormat(t, call.Command, format, res)
+				if format == "yaml" && call.Peer == cmdtest.Kafka {
+					checkNamesCluster(t, s, res)
+				}
 			}
 			return c, format == "json"
 		})
+	}
+}
+
+// checkNamesCluster fails unless a result says which cluster it came from.
+func checkNamesCluster(t *testing.T, s *stage, res cmdtest.Result) {
+	t.Helper()
+	if want := "\ncluster_id: " + s.sandbox.ClusterID() + "\n"; !strings.Contains(res.Stdout, want) {
+		t.Errorf("kshare %s: it does not have %q:\n%s", strings.Join(res.Args, " "), want, res.Stdout)
 	}
 }
 
@@ -468,6 +481,22 @@ func TestMatrixSignals(t *testing.T) {
 	}
 }
 
+// textFlags are the flags of a command, without the global ones, whose values are
+// texts.
+func textFlags(t *testing.T, command string) (names []string) {
+	t.Helper()
+	cmd, _, err := commands.Root().Find(strings.Fields(command))
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd.LocalFlags().VisitAll(func(f *pflag.Flag) {
+		if slices.Contains([]string{"string", "stringSlice", "stringArray"}, f.Value.Type()) {
+			names = append(names, f.Name)
+		}
+	})
+	return names
+}
+
 // Wrong usage is found before anything is done.
 func TestMatrixUsage(t *testing.T) {
 	t.Parallel()
@@ -482,6 +511,14 @@ func TestMatrixUsage(t *testing.T) {
 		c := cell{call: call, place: elsewhere(addr), args: []string{"-o", "xml"}}
 		if res := c.run(t).Want(t, 64); res.Stdout != "" || !strings.Contains(res.Stderr, "want one of table, wide, json, yaml, csv") {
 			t.Errorf("kshare %s -o xml: stdout %q, stderr %q", call.Command, res.Stdout, res.Stderr)
+		}
+	}
+	for _, call := range cmdtest.AllCalls(t) {
+		for _, flag := range textFlags(t, call.Command) {
+			c := cell{call: call, place: elsewhere(addr), args: []string{"--" + flag + "="}}
+			if res := c.run(t).Want(t, 64); !strings.Contains(res.Stderr, "error: --"+flag+": the value is empty\n") {
+				t.Errorf("kshare %s --%s=: stderr %q", call.Command, flag, res.Stderr)
+			}
 		}
 	}
 	_, parents := cmdtest.Commands()
@@ -523,7 +560,7 @@ func TestMatrixClosedStdout(t *testing.T) {
 		"ack --group g --accept in:0:10 --prepare --yes",
 	} {
 		res := cmdtest.Run(t, cmdtest.Setup{Change: func(d *commands.Deps) { realTime(d); closed(d) }}, append(strings.Fields(line), "-b", s.sandbox.BootstrapServers())...).Want(t, 141)
-		_, token, _ := strings.Cut(res.Stderr, "could not be written to stdout: ")
+		_, token, _ := strings.Cut(res.Stderr, "not in what was written to stdout: ")
 		if _, err := txn.ParseToken(token); err != nil {
 			t.Errorf("kshare %s: stderr %q, want the token: %v", line, res.Stderr, err)
 		}
@@ -570,7 +607,7 @@ func TestMatrixOldKafka(t *testing.T) {
 	matrix(t, want, func(call cmdtest.Call) (cell, bool) {
 		c := cell{place: elsewhere(k.BootstrapServers()), args: inJSON}
 		if call.Command == "drain" { // which would go on until its own deadline
-			c.args = append(c.args, "--timeout", "1s")
+			c.args = append(c.args, "--timeout", "4s")
 		}
 		return c, call.Peer == cmdtest.Kafka
 	})

@@ -2,7 +2,11 @@ package commands
 
 import (
 	"encoding/json"
+	"errors"
+	"io"
+	"io/fs"
 	"os"
+	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
@@ -248,23 +252,74 @@ func TestShowRowsOnly(t *testing.T) {
 
 // A token that is not shown would leave a transaction that nobody can end.
 func TestTokenIsNeverLost(t *testing.T) {
-	res := &ackResult{Items: []ackItem{}, Token: new("ktx1.abc")}
-	for _, flags := range []globalFlags{
+	filter, err := output.NewFilter(".items", false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	full := failingOut{errors.New("no space left on device")}
+	for _, c := range []struct {
+		flags  globalFlags
+		filter *output.Filter
+		out    io.Writer // nil takes everything
+		err    error     // of the command
+	}{
 		{},
-		{Output: output.FormatWide},
-		{Output: output.FormatJSON},
-		{Output: output.FormatCSV},
-		{Quiet: true, Output: output.FormatCSV},
-		{Quiet: true, resultFlags: resultFlags{NoHeaders: true}},
-		{Quiet: true, resultFlags: resultFlags{Columns: []string{"topic"}}},
+		{flags: globalFlags{Output: output.FormatWide}},
+		{flags: globalFlags{Output: output.FormatJSON}},
+		{flags: globalFlags{Output: output.FormatCSV}},
+		{flags: globalFlags{Quiet: true, Output: output.FormatCSV}},
+		{flags: globalFlags{Quiet: true, resultFlags: resultFlags{NoHeaders: true}}},
+		{flags: globalFlags{Quiet: true, resultFlags: resultFlags{Columns: []string{"topic"}}}},
+		{flags: globalFlags{Quiet: true, Output: output.FormatJSON}, filter: filter},
+		{out: full},
+		{flags: globalFlags{Quiet: true, Output: output.FormatCSV}, out: full},
+		{flags: globalFlags{Output: output.FormatJSON}, out: full, err: errors.New("write token.txt: no space left on device")},
 	} {
-		d, stdout, stderr := showing(flags)
-		if err := d.showToken(ackView(res), res, "", nil); err != nil {
+		res := &ackResult{Items: []ackItem{}, Token: new("ktx1.abc")}
+		d, stdout, stderr := showing(c.flags)
+		d.filter = c.filter
+		if c.out != nil {
+			d.Out = c.out
+		}
+		err := d.showToken(ackView(res), res, c.err)
+		if c.out == nil && err != nil {
 			t.Fatal(err)
 		}
-		if !strings.Contains(stdout.String()+stderr.String(), "ktx1.abc") {
-			t.Errorf("%+v: stdout %q and stderr %q have no token", flags, stdout, stderr)
+		if n := strings.Count(stdout.String()+stderr.String(), "ktx1.abc"); n != 1 {
+			t.Errorf("%+v: stdout %q and stderr %q have the token %d times, want once", c, stdout, stderr, n)
 		}
+	}
+
+	res := &ackResult{Items: []ackItem{}, Token: new("ktx1.abc"), tokenKept: true}
+	d, _, stderr := showing(globalFlags{Output: output.FormatJSON})
+	d.filter = filter
+	if err := d.showToken(ackView(res), res, nil); err != nil || stderr.Len() > 0 {
+		t.Errorf("stderr %q, %v; a token that is in a file is not to be told", stderr, err)
+	}
+}
+
+// failingOut is a stdout that takes nothing.
+type failingOut struct{ err error }
+
+func (o failingOut) Write([]byte) (int, error) { return 0, o.err }
+
+// A token file that could not be written is not left behind: it would be taken for
+// one whose writer has died, and be in the way of the next.
+func TestTokenFileThatFails(t *testing.T) {
+	name := filepath.Join(t.TempDir(), "token.txt")
+	f, err := createTokenFile(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := f.f.Close(); err != nil { // any write fails then
+		t.Fatal(err)
+	}
+	res := &ackResult{TransactionalID: "billing-1", Token: new("ktx1.abc")}
+	if err := f.finish(res, nil); err == nil || !strings.Contains(ownHint(err), "kshare txn fence billing-1") || res.tokenKept {
+		t.Errorf("finish = %v, kept %v; want an error with a hint, and no token kept", err, res.tokenKept)
+	}
+	if _, err := os.Stat(name); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("the file: %v, want it gone", err)
 	}
 }
 

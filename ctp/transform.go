@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"strings"
+	"sync"
 
 	"github.com/itchyny/gojq"
 	"github.com/twmb/franz-go/pkg/kgo"
@@ -49,6 +50,10 @@ const maxOutputs = 10_000
 // ErrTooLarge is why a record is refused that the destination topic does not
 // take.
 var ErrTooLarge = errors.New("the result is too large")
+
+// ErrNoKey is why a record is refused that has no key where the destination topic
+// is compacted.
+var ErrNoKey = errors.New("the result has no key")
 
 // JQ returns a transform that runs a jq expression on the value of each record,
 // which has to be one JSON value. Each result is the value of one record to
@@ -116,19 +121,52 @@ func (e shortened) Error() string {
 
 func (e shortened) Unwrap() error { return e.error }
 
+// jsonDecoder decodes one value after the other. A json.Decoder that reads the
+// next value has its buffer already, where a new one for each record would cost
+// more memory than the record has.
+type jsonDecoder struct {
+	in  bytes.Reader
+	dec *json.Decoder
+}
+
+// jsonDecoders holds decoders that are at the end of what they were given.
+var jsonDecoders = sync.Pool{New: func() any {
+	d := new(jsonDecoder)
+	d.dec = json.NewDecoder(&d.in)
+	d.dec.UseNumber()
+	return d
+}}
+
+// trimEnd drops what may stand after a JSON value.
+func trimEnd(b []byte) []byte {
+	for n := len(b); n > 0; n-- {
+		switch b[n-1] {
+		case ' ', '\t', '\r', '\n':
+		default:
+			return b[:n]
+		}
+	}
+	return nil
+}
+
 // decodeJSON reads exactly one JSON value and keeps numbers as they are written.
 func decodeJSON(b []byte) (any, error) {
-	d := json.NewDecoder(bytes.NewReader(b))
-	d.UseNumber()
+	b = trimEnd(b)
+	d := jsonDecoders.Get().(*jsonDecoder)
+	d.in.Reset(b)
+	began := d.dec.InputOffset()
 	var v any
-	if err := d.Decode(&v); err != nil {
+	if err := d.dec.Decode(&v); err != nil {
 		if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
 			return nil, errors.New("the value is not JSON: it ends too early")
 		}
 		return nil, fmt.Errorf("the value is not JSON: %w", err)
 	}
-	if _, err := d.Token(); !errors.Is(err, io.EOF) {
+	if d.dec.InputOffset()-began != int64(len(b)) {
 		return nil, errors.New("the value is not one JSON value: something follows it")
 	}
+	// One that has failed, or has something left, is of no use any more.
+	d.in.Reset(nil)
+	jsonDecoders.Put(d)
 	return v, nil
 }

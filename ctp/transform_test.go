@@ -28,6 +28,10 @@ func TestJQ(t *testing.T) {
 		"nothing at all":                     {".", ``, nil, "ends too early"},
 		"two values":                         {".", `1 2`, nil, "something follows it"},
 		"plain text":                         {".", `hello`, nil, "not JSON"},
+		"space around":                       {".a", " {\"a\":1}\r\n\t ", []string{"1"}, ""},
+		"space alone":                        {".", "\n", nil, "ends too early"},
+		"a value and a bracket":              {".", `{"a":1}]`, nil, "something follows it"},
+		"two values and space":               {".", "{}\n[]\n", nil, "something follows it"},
 		"an expression that does not fit":    {".a.b", `{"a":1}`, nil, "jq: "},
 		"an expression that calls for error": {`error("no")`, `1`, nil, "no"},
 	}
@@ -53,6 +57,38 @@ func TestJQ(t *testing.T) {
 				t.Errorf("%s of %s = %q, %v; want %q, error with %q", tt.expr, tt.in, got, err, tt.want, tt.err)
 			}
 		})
+	}
+}
+
+// What one record leaves behind is not seen by the next: numbers end where their
+// record does, and what could not be read is gone.
+func TestJQReadsEachRecordAlone(t *testing.T) {
+	transform, err := JQ(".")
+	if err != nil {
+		t.Fatal(err)
+	}
+	long := strings.Repeat("x", 10_000)
+	for _, tt := range []struct{ in, want string }{
+		{"1", "1"},
+		{"2", "2"},
+		{"3\n", "3"},
+		{"true", "true"},
+		{`"` + long + `"`, `"` + long + `"`},
+		{`{"a":`, ""},
+		{"}", ""},
+		{"4", "4"},
+		{"-", ""},
+		{"5 6", ""},
+		{`{"a":1}`, `{"a":1}`},
+		{"[]", "[]"},
+	} {
+		out, err := transform(t.Context(), &kgo.Record{Value: []byte(tt.in)})
+		switch {
+		case tt.want == "" && err == nil:
+			t.Errorf("%.20s was read", tt.in)
+		case tt.want != "" && (err != nil || len(out) != 1 || string(out[0].Value) != tt.want):
+			t.Errorf("%.20s became %v, %v", tt.in, out, err)
+		}
 	}
 }
 

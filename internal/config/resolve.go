@@ -227,7 +227,7 @@ func (r *Resolved) readProperties() error {
 		return nil
 	}
 	o := auth.Override{TLS: r.wantsTLS(), Mechanism: r.text(SASLMechanism)}
-	p, err := auth.LoadClientPropertiesWith(file, o)
+	p, err := auth.LoadClientProperties(file, o)
 	if err != nil {
 		return err
 	}
