@@ -47,8 +47,8 @@ misread, certificates and keys that cannot be opened, files that others can
 read. Nothing is connected to, no command is run and no password is asked for;
 'kshare doctor' connects.
 
-A file that $KSHARE_CONFIG names has to be there; where it names none, there need
-not be any. It ends with 64 when a context cannot be used.`,
+A file that $KSHARE_CONFIG names has to be there; where it names none, there
+need not be any. It ends with 64 when a context cannot be used.`,
 		Example: `  kshare config check
   kshare config check prod -o json`,
 		RunE: func(cmd *cobra.Command, args []string) error {
