@@ -3,6 +3,7 @@ package cluster_test
 import (
 	"context"
 	"errors"
+	"math"
 	"net"
 	"slices"
 	"strings"
@@ -76,6 +77,41 @@ func TestConnectFails(t *testing.T) {
 		if e, ok := errors.AsType[*cluster.ListenerError](err); !ok || e.Addr != c.Addr(0) || e.Hint() == "" {
 			t.Errorf("Connect(%v) = %v, want a *ListenerError about the controller", servers, err)
 		}
+	}
+}
+
+// A broker that is fenced answers, and where all are, Metadata names none. That is
+// waited for, and no cluster without anything in it.
+func TestNoBrokers(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		times int // that none is named, after the first connection
+		fails bool
+	}{"for a moment": {times: 2}, "for longer": {times: math.MaxInt, fails: true}} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			k := fakekafka.Start(t, fakekafka.Config{Brokers: 1, Topics: []string{"in"}})
+			cl, err := connect(t, k.Addr(0))
+			if err != nil {
+				t.Fatal(err)
+			}
+			left := c.times
+			k.Answer(int16(kmsg.Metadata), func(_ int32, req kmsg.Request) (kmsg.Response, bool) {
+				if left == 0 {
+					return nil, false
+				}
+				left--
+				return req.ResponseKind(), true
+			})
+			d, err := cl.Describe(t.Context())
+			_, none := errors.AsType[*cluster.NoBrokersError](err)
+			if none != c.fails || !c.fails && (err != nil || len(d.Brokers) != 1) {
+				t.Errorf("Describe = %+v, %v; want *NoBrokersError: %t", d, err, c.fails)
+			}
+			if _, err := cl.Topics(t.Context(), "in"); (err != nil) != c.fails {
+				t.Errorf("Topics: %v; want *NoBrokersError: %t", err, c.fails)
+			}
+		})
 	}
 }
 

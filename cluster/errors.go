@@ -294,6 +294,21 @@ func (e *DialError) Hint() string {
 	return "check the address and that the broker runs; if it listens with TLS or SASL, so must the client"
 }
 
+// NoBrokersError says that a broker answers and names none that is alive, not even
+// itself: so does one that its controller has fenced. It says nothing of what the
+// cluster holds.
+type NoBrokersError struct{}
+
+// Error says so.
+func (*NoBrokersError) Error() string {
+	return "a broker answers, and names no broker that is alive: all of them are fenced"
+}
+
+// Hint returns what to look at.
+func (*NoBrokersError) Hint() string {
+	return "a broker is fenced until its controller hears from it: try again, and look at the logs of the controllers if it stays so"
+}
+
 // ListenerError says that an address belongs to something that is no broker's
 // listener for clients.
 type ListenerError struct {

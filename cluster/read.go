@@ -96,12 +96,8 @@ func movedPartition(err error) bool {
 
 // lookAgain waits and asks who leads the partition now.
 func (r *partitionReader) lookAgain(ctx context.Context, try int) error {
-	t := time.NewTimer(250 * time.Millisecond << (try - 1))
-	defer t.Stop()
-	select {
-	case <-t.C:
-	case <-ctx.Done():
-		return context.Cause(ctx)
+	if err := pause(ctx, try); err != nil {
+		return err
 	}
 	topics, err := r.c.Topics(ctx, r.topic.Name)
 	if err != nil {

@@ -38,8 +38,8 @@ func (t Topic) Leader(partition int32) int32 {
 }
 
 // Topics describes the named topics, without creating any. It may return
-// *Error with UNKNOWN_TOPIC_OR_PARTITION, *AuthError, or *DialError; the first
-// topic that fails ends the call.
+// *Error with UNKNOWN_TOPIC_OR_PARTITION, *AuthError, *DialError, or
+// *NoBrokersError; the first topic that fails ends the call.
 func (c *Client) Topics(ctx context.Context, names ...string) (map[string]Topic, error) {
 	req := kmsg.NewPtrMetadataRequest()
 	for _, name := range names {
@@ -66,7 +66,7 @@ func (c *Client) Topics(ctx context.Context, names ...string) (map[string]Topic,
 }
 
 // AllTopics describes every topic that the principal may describe, internal ones
-// included, in no order. It may return *AuthError or *DialError.
+// included, in no order. It may return *AuthError, *DialError or *NoBrokersError.
 func (c *Client) AllTopics(ctx context.Context) ([]Topic, error) {
 	resp, err := c.requestMetadata(ctx, kmsg.NewPtrMetadataRequest())
 	if err != nil {

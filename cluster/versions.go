@@ -121,7 +121,7 @@ func (c *Client) BrokerVersions(ctx context.Context) ([]BrokerVersions, error) {
 // Describe asks every broker for its ApiVersions, all at once. A broker that
 // does not answer within 5 s, or half of what is left of ctx, has Err set; the
 // call fails only if the brokers cannot be listed. It may return *DialError,
-// *AuthError or *Error.
+// *NoBrokersError, *AuthError or *Error.
 func (c *Client) Describe(ctx context.Context) (Description, error) {
 	meta, err := c.metadata(ctx)
 	if err != nil {
@@ -232,20 +232,46 @@ func (c *Client) metadata(ctx context.Context) (*kmsg.MetadataResponse, error) {
 const metadataTries = 4
 
 // requestMetadata sends a Metadata request. kgo sends each to the next broker
-// that it knows, and one may accept a connection and never answer.
+// that it knows, and one may accept a connection and never answer. A broker that
+// is fenced answers, and where all are, it names none. It may return
+// *NoBrokersError.
 func (c *Client) requestMetadata(ctx context.Context, req *kmsg.MetadataRequest) (*kmsg.MetadataResponse, error) {
 	var last error
-	for range metadataTries {
+	for try := 1; ; try++ {
 		tryCtx, cancel := limited(ctx, askTimeout, metadataTries)
 		resp, err := req.RequestWith(tryCtx, c.kgo)
 		silent := tryCtx.Err() != nil && ctx.Err() == nil
 		cancel()
-		if !silent {
+		switch {
+		case silent:
+			last = err
+		case err == nil && len(resp.Brokers) == 0:
+			last = &NoBrokersError{}
+		default:
 			return resp, err
 		}
-		last = err
+		if try == metadataTries {
+			return nil, last
+		}
+		if !silent {
+			if err := pause(ctx, try); err != nil {
+				return nil, err
+			}
+		}
 	}
-	return nil, last
+}
+
+// pause waits before another try, longer each time. It returns the cause when ctx
+// ends before.
+func pause(ctx context.Context, try int) error {
+	t := time.NewTimer(250 * time.Millisecond << (try - 1))
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
 }
 
 // limited returns a context that ends after limit, or after a part of what is

@@ -37,7 +37,7 @@ func complete(t *testing.T, s cmdtest.Setup, line string) string {
 // late, as on a busy machine, completes nothing, and is asked again.
 func completeFrom(t *testing.T, s cmdtest.Setup, line, want string) string {
 	t.Helper()
-	for range 5 {
+	for range 20 {
 		if got := complete(t, s, line); got != "" || want == "" {
 			return got
 		}

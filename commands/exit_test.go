@@ -45,6 +45,7 @@ func TestClassify(t *testing.T) {
 		{"unsupported", wrap(kerr.UnsupportedVersion), 5, ""},
 		{"unsupported by the dialect", wrap(&cluster.UnsupportedError{What: "x", Reason: "y"}), 5, ""},
 		{"no broker", &cluster.DialError{Err: io.EOF}, 7, ""},
+		{"no broker is alive", wrap(&cluster.NoBrokersError{}), 7, "controller"},
 		{"fenced by name", wrap(&txn.FencedError{Err: kerr.InvalidTxnState}), 8, "transactional ID"},
 		{"unknown outcome", wrap(&txn.OutcomeUnknownError{Err: context.DeadlineExceeded}), 9, "ask again"},
 		{"unknown outcome over the signal", fmt.Errorf("%w: %w", &SignalError{os.Interrupt}, &txn.OutcomeUnknownError{}), 9, ""},

@@ -22,7 +22,7 @@ func startDaemon(address string) {
 	if err != nil {
 		panic(err)
 	}
-	cmd := exec.CommandContext(context.Background(), exe) //nolint:gosec // it is this test
+	cmd := exec.CommandContext(context.Background(), exe)
 	cmd.Env = []string{programEnv + "=daemon@" + address}
 	cmd.Stdout, cmd.Stderr = os.Stdout, os.Stderr //nolint:forbidigo // it is a process of its own
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}

@@ -349,6 +349,37 @@ func TestRunAbortsInTheEnd(t *testing.T) {
 	})
 }
 
+// Records whose stage could not be persisted are acquired without a lock in the
+// drafts of KIP-1289, and the share coordinator fails once more when they are to be
+// released. They do not stay with a member that has forgotten them.
+func TestRunRegainsWithoutLock(t *testing.T) {
+	eachDialect(t, func(t *testing.T, dialect string) {
+		bubble(t, dialect, func(e *env) {
+			const n = 20
+			e.limit = 5 * time.Minute
+			e.produce(n, plain)
+			opts := e.options()
+			failed := false
+			opts.Transform = func(_ context.Context, r *kgo.Record) ([]*kgo.Record, error) {
+				if !failed {
+					failed = true
+					bubbleSleep(time.Second) // everything is fetched that there is
+					if _, err := e.sb.InjectFault(e.t.Context(), sandbox.Fault{Kind: sandbox.FaultFailCoordinator, Coordinator: sandbox.CoordinatorShare}); err != nil {
+						return nil, err
+					}
+					time.AfterFunc(10*time.Second, func() { e.sb.ClearFaults() })
+				}
+				return []*kgo.Record{r}, nil
+			}
+			res := e.run(opts)
+			if res.Aborted == 0 {
+				e.t.Errorf("Run = %+v, want stages to fail", res)
+			}
+			e.wantOutcome(n, res)
+		})
+	})
+}
+
 // deliver sends a request over a connection of its own, and waits for its answer.
 func (e *env) deliver(address string, frame []byte) {
 	e.t.Helper()

@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -17,6 +18,7 @@ import (
 	"github.com/kshare/kshare/cluster"
 	"github.com/kshare/kshare/ctp"
 	"github.com/kshare/kshare/sandbox"
+	"github.com/kshare/kshare/txn"
 	"github.com/kshare/kshare/wire"
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
@@ -528,6 +530,64 @@ func TestRunFencedByAnother(t *testing.T) {
 			t.Errorf("the runs consumed %d, want 200 in all", got)
 		}
 		wantEachOnce(t, e.committed(), 200, nil)
+	})
+}
+
+// A run that was fenced ends in the midst of a transform when it finds out, and leaves
+// the place in the group to the one that has it now: both go by one member ID.
+func TestRunFencedLeavesItsPlace(t *testing.T) {
+	eachDialect(t, func(t *testing.T, dialect string) {
+		bubble(t, dialect, func(e *env) {
+			const n = 60
+			e.produce(n, plain)
+			ctx, cancel := context.WithTimeout(e.t.Context(), e.limit)
+			defer cancel()
+			opts := e.options()
+			opts.UntilEmpty, opts.BatchRecords = false, 10
+			reached := make(chan struct{})
+			opts.Transform = func(ctx context.Context, r *kgo.Record) ([]*kgo.Record, error) {
+				if string(r.Key) == "30" {
+					close(reached)
+					<-ctx.Done()
+					return nil, context.Cause(ctx)
+				}
+				return []*kgo.Record{r}, nil
+			}
+			var wg sync.WaitGroup
+			var first, second *ctp.Result
+			var firstErr, secondErr error
+			ended := make(chan struct{})
+			wg.Go(func() {
+				defer close(ended)
+				first, firstErr = ctp.Run(ctx, e.cl, opts)
+			})
+			<-reached
+			done := errors.New("done")
+			ctx2, stop := context.WithCancelCause(ctx)
+			next := e.options()
+			next.UntilEmpty, next.Counts = false, new(ctp.Counts)
+			wg.Go(func() { second, secondErr = ctp.Run(ctx2, e.cl, next) })
+			for next.Counts.Consumed.Load() == 0 && ctx.Err() == nil {
+				bubbleSleep(10 * time.Millisecond)
+			}
+			since := time.Now()
+			<-ended
+			if took := time.Since(since); took > 20*time.Second {
+				e.t.Errorf("the first run went on for %s, want it to end when it renews its locks, after 15 s", took)
+			}
+			if _, s := e.share(); len(s.Groups) != 1 || len(s.Groups[0].Members) != 1 {
+				e.t.Errorf("the groups are %+v after the first run, want the second one's member in it", s.Groups)
+			}
+			for next.Counts.Consumed.Load()+first.Consumed < n && ctx.Err() == nil {
+				bubbleSleep(time.Second)
+			}
+			stop(done)
+			wg.Wait()
+			if _, fenced := errors.AsType[*txn.FencedError](firstErr); !fenced || !errors.Is(secondErr, done) {
+				e.t.Errorf("the runs ended with %v and %v, want the first one fenced", firstErr, secondErr)
+			}
+			e.wantOutcome(n, first, second)
+		})
 	})
 }
 

@@ -175,3 +175,32 @@ func TestRunStoppedWhileCommitting(t *testing.T) {
 		})
 	})
 }
+
+// A run that is told to stop while a commit is under way sees it through: what is
+// committed is counted, and is not unknown.
+func TestRunStoppedWithACommitUnderWay(t *testing.T) {
+	eachDialect(t, func(t *testing.T, dialect string) {
+		bubble(t, dialect, func(e *env) {
+			const n = 10
+			e.produce(n, plain)
+			stopped := errors.New("stopped")
+			ctx, cancel := context.WithCancelCause(e.t.Context())
+			do := func(_ string, frame []byte) fate {
+				if commit, ok := endOf(frame); ok && commit && ctx.Err() == nil {
+					cancel(stopped)
+					bubbleSleep(time.Second) // it takes a while to arrive
+				}
+				return arrives
+			}
+			e.fate.Store(&do)
+			res, err := ctp.Run(ctx, e.cl, e.options())
+			if !errors.Is(err, stopped) || res.Unknown != 0 || res.Committed != 1 || res.Consumed == 0 {
+				e.t.Errorf("Run = %+v, %v; want it stopped after one commit", res, err)
+			}
+			if got := e.committed(); int64(len(got)) != res.Produced {
+				e.t.Errorf("%d records are at the destination, the run counts %d", len(got), res.Produced)
+			}
+			e.wantQuiet()
+		})
+	})
+}

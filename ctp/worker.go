@@ -1,6 +1,7 @@
 package ctp
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -78,6 +79,9 @@ type worker struct {
 	transformer transformer // nil copies
 	failed      *attempts
 
+	lockDuration time.Duration // of the last batch
+	idleSince    time.Time     // the end of the last batch, or the last time that regain looked
+
 	shared  bool // the assignment is one since all workers have joined
 	batch   int  // most records of the next transaction; smaller when one was too slow
 	aborts  int  // in a row
@@ -126,6 +130,7 @@ func (w *worker) run1(ctx context.Context) (err error) {
 	if w.transformer != nil {
 		defer w.transformer.close()
 	}
+	w.lockDuration, w.idleSince = defaultLockDuration, w.opts.Now()
 	w.batch = w.opts.BatchRecords
 	w.noRenew.Store(!w.limits.renew)
 	ctx, cancel := context.WithCancelCause(ctx)
@@ -312,6 +317,7 @@ func (w *worker) loop(ctx context.Context) error {
 		if err := w.throttle(ctx, b.Len()); err != nil {
 			return err
 		}
+		w.idleSince = w.opts.Now()
 	}
 }
 
@@ -333,6 +339,7 @@ func (w *worker) poll(ctx context.Context) (b *share.Batch, reserved int, err er
 		b, err := w.consumer.Poll(pctx, reserved)
 		cancel()
 		if err == nil {
+			w.lockDuration = cmp.Or(b.LockDuration(), w.lockDuration)
 			return b, reserved, nil
 		}
 		w.settle(reserved, 0) // what there was has been given up meanwhile
@@ -366,7 +373,9 @@ func (w *worker) wait(ctx context.Context) (done bool, err error) {
 			return true, nil
 		case !errors.Is(err, context.DeadlineExceeded):
 			return false, err
-		case !w.opts.UntilEmpty:
+		}
+		w.regain(ctx)
+		if !w.opts.UntilEmpty {
 			continue
 		}
 		empty, err := groupEmpty(ctx, w.cl, w.opts.GroupID, w.opts.From, w.idle())
@@ -395,6 +404,25 @@ func (w *worker) recover(ctx context.Context) error {
 		w.consumer.Reset()
 	}
 	return nil
+}
+
+// defaultLockDuration is Kafka's (group.share.record.lock.duration.ms).
+const defaultLockDuration = 30 * time.Second
+
+// regain ends the share sessions of a member that has got nothing for as long as
+// an acquisition lock lasts, although the group has records left: the broker
+// releases then whatever it takes this member to hold. In the drafts of KIP-1289
+// no lock runs for records whose stage could not be persisted; when their release
+// cannot be, or nobody was there any more to release them, only that gets them back.
+func (w *worker) regain(ctx context.Context) {
+	now := w.opts.Now()
+	if now.Sub(w.idleSince) < w.lockDuration {
+		return
+	}
+	w.idleSince = now
+	if empty, err := groupEmpty(ctx, w.cl, w.opts.GroupID, w.opts.From, false); err == nil && !empty {
+		w.consumer.Reset()
+	}
 }
 
 // idleFetches is how many fetches in a row have to return nothing before a

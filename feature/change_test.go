@@ -116,6 +116,9 @@ func TestNewUpgrade(t *testing.T) {
 		"no broker answers": {
 			brokers: []cluster.BrokerVersions{silent()}, updates: []string{"share.version=2"}, err: "refused", text: "did not answer", items: []string{"broker 0"},
 		},
+		"no broker is named": {
+			updates: []string{"share.version=2"}, err: "refused", text: "no broker is known", items: []string{"no broker is known"},
+		},
 		"levels that are not known": {
 			brokers: []cluster.BrokerVersions{atEpoch(stock44(1), -1)}, updates: []string{"share.version=2"}, err: "refused", text: "epoch -1", items: []string{"epoch -1"},
 		},

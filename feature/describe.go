@@ -299,6 +299,9 @@ func (r *Report) Incomplete() bool { return len(r.Unknowns()) > 0 }
 
 // Unknowns says, a sentence each, what could not be read, by node ID.
 func (r *Report) Unknowns() []string {
+	if len(r.versions) == 0 {
+		return []string{"no broker is known"}
+	}
 	var out []string
 	for _, b := range r.versions {
 		switch {

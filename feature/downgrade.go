@@ -118,10 +118,10 @@ func list(names []string) string {
 
 // Check looks at who would suffer from the change, if that matters to it, and
 // applies [Change.Guard]. The evidence is nil where nobody could. An upgrade is
-// checked by [Change.CheckHealth].
+// checked by checkHealth.
 func (c *Change) Check(ctx context.Context, cl Cluster, o ExecuteOptions) (*inspect.Evidence, error) {
 	if c.Direction == Upgrade {
-		return nil, c.CheckHealth(ctx, cl)
+		return nil, c.checkHealth(ctx, cl)
 	}
 	ev, err := c.look(ctx, cl, o)
 	if err != nil {

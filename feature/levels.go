@@ -34,12 +34,12 @@ func ParseUpdate(s string) (Update, error) {
 	if !ok {
 		return Update{}, fmt.Errorf("%q: want NAME=LEVEL, such as share.version=1", s)
 	}
-	n, err := ParseLevel(name, level)
+	n, err := parseLevel(name, level)
 	return Update{Feature: name, Level: n}, err
 }
 
-// ParseLevel parses a level of a feature; see [ParseUpdate].
-func ParseLevel(name, level string) (int16, error) {
+// parseLevel parses a level of a feature; see [ParseUpdate].
+func parseLevel(name, level string) (int16, error) {
 	if !validName(name) {
 		return 0, fmt.Errorf("%q: want the name of a feature, such as share.version", name)
 	}

@@ -98,10 +98,10 @@ func (c *Change) checkDependency(d Dependency) *RefusedError {
 		fmt.Sprintf("%s=%d needs %s=%d, which is at %d", d.Feature, d.Level, d.Needs, d.NeedsMin, have))
 }
 
-// CheckHealth refuses to enable transactional acknowledgement while the topics
+// checkHealth refuses to enable transactional acknowledgement while the topics
 // that hold its state are not whole: staging would fail from the first moment.
 // A topic that does not exist yet is fine. It does nothing for other changes.
-func (c *Change) CheckHealth(ctx context.Context, cl Cluster) error {
+func (c *Change) checkHealth(ctx context.Context, cl Cluster) error {
 	if !c.enables {
 		return nil
 	}

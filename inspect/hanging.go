@@ -25,7 +25,7 @@ type Hanging struct {
 	Reason          string // why it hangs, a sentence without a full stop
 }
 
-// FindHanging joins the transactions that are open in partitions with those that
+// findHanging joins the transactions that are open in partitions with those that
 // coordinators tell of: a transaction hangs where it is open and no open
 // transaction of its producer lists the partition. txns have to be described and
 // have to be all of these producers, ended ones included; gaps are what could not
@@ -33,7 +33,7 @@ type Hanging struct {
 //
 // A transaction that ends while the sources are read looks like one that hangs:
 // look twice, as [ListHanging] does.
-func FindHanging(open []Producer, txns []Transaction, gaps []Gap) []Hanging {
+func findHanging(open []Producer, txns []Transaction, gaps []Gap) []Hanging {
 	byProducer := make(map[int64]*Transaction, len(txns))
 	for i := range txns {
 		byProducer[txns[i].ProducerID] = &txns[i]
@@ -226,7 +226,7 @@ func (l *hangingLister) look(ctx context.Context, topics []cluster.Topic) ([]Han
 		return nil, err
 	}
 	l.gaps.add(gaps...)
-	return FindHanging(open, txns, l.gaps.gaps), nil
+	return findHanging(open, txns, l.gaps.gaps), nil
 }
 
 // lookAgain returns what of hanging still hangs, the same as before.

@@ -77,7 +77,7 @@ func TestFindHanging(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			var got []string
-			for _, h := range FindHanging(c.open, c.txns, c.gaps) {
+			for _, h := range findHanging(c.open, c.txns, c.gaps) {
 				got = append(got, fmt.Sprintf("%s-%d %d %t %s %s: %s", h.Topic, h.Partition, h.ProducerID, h.Certain, h.TransactionalID, h.State, h.Reason))
 			}
 			wantLike(t, got, c.want)

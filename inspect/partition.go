@@ -361,5 +361,5 @@ func (r *PartitionReport) Strip(first, last int64, n int) []Bucket {
 	for _, g := range r.Ranges {
 		batches = append(batches, wire.StateBatch{FirstOffset: g.FirstOffset, LastOffset: g.LastOffset, DeliveryState: g.RecordState})
 	}
-	return NewStrip(first, last, batches, n)
+	return newStrip(first, last, batches, n)
 }

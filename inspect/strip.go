@@ -19,11 +19,11 @@ type Bucket struct {
 	Mixed bool
 }
 
-// NewStrip divides the offsets from first to last into at most n buckets of equal
+// newStrip divides the offsets from first to last into at most n buckets of equal
 // size, the last one perhaps smaller, and says what is in each by persisted
 // batches, which are sorted and do not overlap. It is pure. It returns nil where
 // there is nothing to divide.
-func NewStrip(first, last int64, batches []wire.StateBatch, n int) []Bucket {
+func newStrip(first, last int64, batches []wire.StateBatch, n int) []Bucket {
 	if last < first || n < 1 {
 		return nil
 	}

@@ -58,7 +58,7 @@ func TestNewStrip(t *testing.T) {
 		"so many that it is far less": {0, math.MaxInt32, some, 4, "p..."},
 	} {
 		t.Run(name, func(t *testing.T) {
-			got := NewStrip(c.first, c.last, c.batches, c.n)
+			got := newStrip(c.first, c.last, c.batches, c.n)
 			if draw(got) != c.want {
 				t.Errorf("strip %q, want %q: %+v", draw(got), c.want, got)
 			}

@@ -229,20 +229,6 @@ type Topic struct {
 	Partitions int32 // 0: the default, 6
 }
 
-// ParseTopic parses NAME or NAME:PARTITIONS.
-func ParseTopic(s string) (Topic, error) {
-	name, count, counted := strings.Cut(s, ":")
-	t := Topic{Name: name}
-	if counted {
-		n, err := strconv.ParseInt(count, 10, 32)
-		if err != nil || n < 1 {
-			return Topic{}, fmt.Errorf("topic %q: %q is not a number of partitions", s, count)
-		}
-		t.Partitions = int32(n)
-	}
-	return t, t.validate()
-}
-
 func (t Topic) validate() error {
 	switch {
 	case !validTopicName(t.Name):

@@ -66,15 +66,15 @@ func TestAdvertisedHost(t *testing.T) {
 	}
 }
 
-func TestParseTopic(t *testing.T) {
-	for in, want := range map[string]Topic{"a": {"a", 0}, "a:3": {"a", 3}, "a.b_c-d:1": {"a.b_c-d", 1}} {
-		if got, err := ParseTopic(in); err != nil || got != want {
-			t.Errorf("ParseTopic(%q) = %+v, %v; want %+v", in, got, err, want)
+func TestTopicValidate(t *testing.T) {
+	for _, topic := range []Topic{{"a", 0}, {"a", 3}, {"a.b_c-d", 1}, {"a", maxNewPartitions}} {
+		if err := topic.validate(); err != nil {
+			t.Errorf("%+v: %v", topic, err)
 		}
 	}
-	for _, in := range []string{"", ":3", "a:", "a:x", "a:0", "a:-1", "a:3:4", "a b", "..", "a:99999999999", "a:10001"} {
-		if got, err := ParseTopic(in); err == nil {
-			t.Errorf("ParseTopic(%q) = %+v", in, got)
+	for _, topic := range []Topic{{"", 1}, {"a b", 1}, {".", 1}, {"..", 1}, {"a:3", 1}, {strings.Repeat("a", 250), 1}, {"a", -1}, {"a", maxNewPartitions + 1}} {
+		if err := topic.validate(); err == nil {
+			t.Errorf("%+v is valid", topic)
 		}
 	}
 }

@@ -2,6 +2,7 @@ package share_test
 
 import (
 	"context"
+	"errors"
 	"net"
 	"strconv"
 	"sync/atomic"
@@ -65,7 +66,7 @@ func TestBrokerBehindCoordinator(t *testing.T) {
 			}
 			defer c.Abandon()
 			<-ctx.Done()
-			if context.Cause(ctx) == context.DeadlineExceeded {
+			if errors.Is(context.Cause(ctx), context.DeadlineExceeded) {
 				t.Errorf("no fetch, after %d requests for metadata", asked.Load())
 			}
 		})

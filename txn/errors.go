@@ -105,7 +105,8 @@ func (e *OutcomeUnknownError) Token() Token {
 }
 
 // AbortedError says that the coordinator had aborted the transaction by itself
-// when the commit arrived: nothing of it took effect.
+// when the commit arrived, or has forgotten its transactional ID, which it does to
+// one that is not used (transactional.id.expiration.ms): nothing of it took effect.
 type AbortedError struct {
 	TransactionalID string
 	Err             error // the answer to the commit; nil when it was not sent
@@ -115,6 +116,9 @@ type AbortedError struct {
 func (e *AbortedError) Error() string {
 	if e.Err == nil {
 		return fmt.Sprintf("transaction of %q is aborted and cannot be committed", e.TransactionalID)
+	}
+	if errors.Is(e.Err, kerr.InvalidProducerIDMapping) || errors.Is(e.Err, kerr.TransactionalIDNotFound) { // never where the ID is known and nobody else has it
+		return fmt.Sprintf("transaction of %q cannot take effect: its coordinator has forgotten the transactional ID: %s", e.TransactionalID, cluster.Name(e.Err))
 	}
 	return fmt.Sprintf("transaction of %q was aborted by its coordinator: %s", e.TransactionalID, cluster.Name(e.Err))
 }
@@ -233,8 +237,8 @@ func Classify(err error) Class {
 	case fatal:
 		return ClassFatal
 	case fenced:
-		if errors.Is(err, kerr.InvalidProducerEpoch) {
-			return ClassAbortable // it may only be late: the abort tells
+		if errors.Is(err, kerr.InvalidProducerEpoch) || errors.Is(err, kerr.TransactionalIDNotFound) {
+			return ClassAbortable // it may only be late, or expired: the abort tells
 		}
 		return ClassFatal
 	case abortable:
@@ -259,7 +263,7 @@ type class int8
 const (
 	abortable class = iota // abort, then go on with the same producer
 	retriable              // send the same request again, within the transaction
-	fenced                 // another producer may own the transactional ID
+	fenced                 // another producer may own the transactional ID, or nobody
 	fatal                  // this producer cannot go on
 )
 
@@ -272,7 +276,7 @@ func classOf(err error) class {
 	case kerr.CoordinatorLoadInProgress, kerr.CoordinatorNotAvailable, kerr.NotCoordinator,
 		kerr.NetworkException, kerr.ConcurrentTransactions:
 		return retriable
-	case kerr.ProducerFenced, kerr.InvalidProducerEpoch, kerr.InvalidProducerIDMapping:
+	case kerr.ProducerFenced, kerr.InvalidProducerEpoch, kerr.InvalidProducerIDMapping, kerr.TransactionalIDNotFound:
 		return fenced
 	case kerr.TransactionalIDAuthorizationFailed, kerr.GroupAuthorizationFailed, kerr.TopicAuthorizationFailed,
 		kerr.ClusterAuthorizationFailed, kerr.UnsupportedVersion:

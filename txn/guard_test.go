@@ -105,6 +105,7 @@ func TestClassOf(t *testing.T) {
 		kerr.ProducerFenced:                     fenced,
 		kerr.InvalidProducerEpoch:               fenced,
 		kerr.InvalidProducerIDMapping:           fenced,
+		kerr.TransactionalIDNotFound:            fenced,
 		kerr.TransactionalIDAuthorizationFailed: fatal,
 		kerr.GroupAuthorizationFailed:           fatal,
 		kerr.UnsupportedVersion:                 fatal,
@@ -132,6 +133,7 @@ func TestFencedOrLate(t *testing.T) {
 		"another producer is at work":      {61 * time.Second, description{state: "Ongoing", producerID: pid, producerEpoch: epoch + 1}, false},
 		"fenced twice":                     {61 * time.Second, description{state: "Empty", producerID: pid, producerEpoch: epoch + 2}, false},
 		"nothing is known":                 {61 * time.Second, description{producerID: -1}, false},
+		"the ID is known to nobody":        {5 * time.Second, description{producerID: -1, forgotten: true}, true},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {

@@ -197,6 +197,7 @@ func (p *identity) settle(ctx context.Context, commit bool, cause error) (Outcom
 				return o, d, cause
 			}
 		case classOf(err) == fatal, errors.Is(err, kerr.TransactionalIDNotFound):
+			last.forgotten = classOf(err) != fatal
 			return OutcomeUnknown, last, cause
 		}
 		if !pause(ctx, try) {
@@ -245,8 +246,13 @@ func (p *identity) mayBeOurAbort(d description) bool {
 
 // fencedOrLate tells a producer that was fenced by another one from one whose
 // transaction timed out: only the latter raises the epoch by exactly one, at a
-// time when our own clock says that the timeout has passed.
+// time when our own clock says that the timeout has passed. Who has not begun one
+// for so long that its transactional ID has expired is not fenced either: then
+// nobody has the ID.
 func (p *identity) fencedOrLate(d description, err error) error {
+	if d.forgotten {
+		return &AbortedError{TransactionalID: p.transactionalID, Err: err}
+	}
 	late := p.timeout > 0 && !p.now().Before(p.deadline())
 	if late && d.producerID == p.producerID && d.producerEpoch <= p.epoch+1 && d.state != stateOngoing {
 		return &AbortedError{TransactionalID: p.transactionalID, Err: err}
@@ -266,7 +272,7 @@ func (p *identity) classify(ctx context.Context, op string, err error) error {
 	if classOf(err) == fenced {
 		d, derr := describe(ctx, p.cl, p.transactionalID)
 		if derr != nil {
-			d = description{producerID: -1}
+			d = description{producerID: -1, forgotten: errors.Is(derr, kerr.TransactionalIDNotFound)}
 		}
 		return p.fencedOrLate(d, err)
 	}

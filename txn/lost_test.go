@@ -284,6 +284,33 @@ func (r *rig) wantAborted() {
 	}
 }
 
+// A transaction that could not be aborted is so in the end, and not left to its
+// timeout: whoever reads committed records would wait for it.
+func TestCloseAbortsWhatAbortCouldNot(t *testing.T) {
+	onBadNetwork(t, 4, func(r *rig, n *badNetwork) {
+		ctx := r.t.Context()
+		s := r.session(txn.Config{Timeout: 10 * time.Minute})
+		if err := s.Begin(ctx); err != nil {
+			r.t.Fatal(err)
+		}
+		r.produce(s)
+		if err := r.stage(s, r.acquire(4), wire.Accept); err != nil {
+			r.t.Fatal(err)
+		}
+		n.lose(each(cutBefore))
+		short, cancel := context.WithTimeout(ctx, 5*time.Second)
+		defer cancel()
+		if err := s.Abort(short); err == nil {
+			r.t.Fatal("Abort: no error, and no EndTxn has arrived")
+		}
+		n.lose(nil)
+		if err := s.Close(ctx); err != nil {
+			r.t.Errorf("Close: %v", err)
+		}
+		r.wantAborted()
+	})
+}
+
 // lateHook takes its time before the producer tells what became of a record.
 type lateHook time.Duration
 

@@ -71,6 +71,7 @@ type description struct {
 	producerEpoch int16
 	start         time.Time     // zero when nothing is open
 	timeout       time.Duration // 0: none, the transaction is of two-phase commit
+	forgotten     bool          // the coordinator has answered that it does not know the ID
 }
 
 // deadline is from when on the coordinator aborts the transaction; the zero time

@@ -450,7 +450,7 @@ func (s *Session) failure(ctx context.Context, op string, err error) error {
 
 // fencedAnswer reports whether a broker did not take the epoch.
 func fencedAnswer(err error) bool {
-	return errors.Is(err, kerr.ProducerFenced) || errors.Is(err, kerr.InvalidProducerEpoch) || errors.Is(err, kerr.InvalidProducerIDMapping)
+	return errors.Is(err, kerr.TransactionalIDNotFound) || errors.Is(err, kerr.ProducerFenced) || errors.Is(err, kerr.InvalidProducerEpoch) || errors.Is(err, kerr.InvalidProducerIDMapping)
 }
 
 // commitFailed finds out what became of a commit that was not confirmed. The
@@ -508,9 +508,10 @@ func (s *Session) abortedBy(d description, err error) error {
 // and its staged records go back. It does nothing when none is open. A
 // *FencedError says that another producer has aborted it and the session is at
 // its end; a *CommittedError that a commit before this had succeeded after all;
-// an *OutcomeUnknownError that whether it did cannot be found out now; another
-// error that the coordinator could not be reached: then the next Begin aborts, or
-// the coordinator when the transaction times out.
+// an *OutcomeUnknownError that whether it did cannot be found out now; an
+// *AbortedError that the coordinator has forgotten it, with its transactional ID;
+// another error that the coordinator could not be reached: then the next Begin
+// aborts, or the coordinator when the transaction times out.
 func (s *Session) Abort(ctx context.Context) error {
 	s.gate.Lock()
 	defer s.gate.Unlock()
@@ -615,13 +616,17 @@ func (p *identity) outcomeUnknown(t *staging, produced int64, d description, err
 	}
 }
 
-// Close closes the producer. An open transaction is aborted first. One that is
+// Close closes the producer. An open transaction is aborted first, and so is one that
+// Abort could not abort: read_committed consumers would wait for it. One that is
 // prepared, or whose outcome is unknown, is left as it is, for [Resume]. Further
 // calls of Close do nothing.
 func (s *Session) Close(ctx context.Context) error {
 	var err error
 	if s.in() == phaseOpen {
 		err = s.Abort(ctx)
+	}
+	if aborted, rerr := s.Recover(ctx); aborted || rerr != nil {
+		err = rerr
 	}
 	s.gate.Lock()
 	defer s.gate.Unlock()

@@ -125,7 +125,7 @@ func TestCompletionInShells(t *testing.T) {
 			}
 			// A cluster that answers too late, as on a busy machine, completes
 			// nothing: then it is asked again.
-			for range 5 {
+			for range 20 {
 				left = notCompleted(t, c.complete(t, sh, left), left, c.shell == "fish")
 				if len(left) == 0 {
 					break

@@ -258,6 +258,8 @@ var variable = []struct {
 	what *regexp.Regexp
 	name string
 }{
+	// Progress is told now and then, where something takes longer than usual.
+	{regexp.MustCompile(`(?m)^kshare: .*: [0-9].* after [0-9][0-9a-z.]*\n`), ""},
 	{regexp.MustCompile(`ktx1\.[A-Za-z0-9_-]+`), "TOKEN"},
 	{regexp.MustCompile(`\b[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9:.]+(Z|[+-][0-9:]+)`), "TIME$1"},
 	{regexp.MustCompile(`\b([0-9]+(\.[0-9]+)?(ns|us|ms|s|m|h))+\b`), "DURATION"},
@@ -325,6 +327,17 @@ func matchLines(got, shown []string) bool {
 	}
 	prefix, rest := strings.CutSuffix(shown[0], " ...")
 	return (got[0] == shown[0] || rest && strings.HasPrefix(got[0], prefix)) && matchLines(got[1:], shown[1:])
+}
+
+func TestNormal(t *testing.T) {
+	for text, want := range map[string]string{
+		"kshare: draining, records left (quiet for 7.3s of 5s): 0 after 11.9s\ndrained: x": "drained: x",
+		"kshare: error: not drained after 2s: 1 record":                                    "kshare: error: not drained after DURATION: 1 record",
+	} {
+		if got := normal(text, nil); got != want {
+			t.Errorf("normal(%q) = %q, want %q", text, got, want)
+		}
+	}
 }
 
 func TestMatches(t *testing.T) {

@@ -261,17 +261,25 @@ func (l *load) ended() bool {
 	}
 }
 
-// wait waits until ctp has found its source empty. One that does not come to an
-// end has to say what its goroutines wait for.
+// patience is for how long a load may come no further: many times what it takes on
+// a machine that is busy.
+const patience = 5 * time.Minute
+
+// wait waits until ctp has found its source empty.
 func (l *load) wait() {
 	l.t.Helper()
-	timer := time.NewTimer(5 * time.Minute)
+	timer := time.NewTimer(patience)
 	defer timer.Stop()
 	select {
 	case <-l.done:
-		return
 	case <-timer.C:
+		l.stuck()
 	}
+}
+
+// stuck fails the test. The ctp that runs has to say what its goroutines wait for.
+func (l *load) stuck() {
+	l.t.Helper()
 	l.mu.Lock()
 	cmd, says, last := l.cmd, l.says, l.last
 	l.over = true
@@ -287,8 +295,11 @@ func (l *load) wait() {
 // load has come to its end.
 func (c *cluster) awaitGrowth(topic string, by int64, l *load) {
 	c.t.Helper()
-	start := c.ends(topic, readUncommitted).sum()
+	start, began := c.ends(topic, readUncommitted).sum(), time.Now()
 	for c.ends(topic, readUncommitted).sum() <= start+by && !l.ended() && c.t.Context().Err() == nil {
+		if time.Since(began) > patience {
+			l.stuck()
+		}
 	}
 }
 

@@ -202,7 +202,7 @@ func (s *shell) run(command string, ready func(output string) bool) (output stri
 		}
 		return strings.ReplaceAll(rename(string(b), s.shown), s.dir, "/home/alice")
 	}
-	deadline := time.After(2 * time.Minute)
+	deadline := time.After(10 * time.Minute) // which the first "go run" takes on no machine
 	select {
 	case text := <-line:
 		var err error
@@ -210,7 +210,7 @@ func (s *shell) run(command string, ready func(output string) bool) (output stri
 			s.t.Fatalf("$ %s\n%sthe shell is gone: %v", command, read(), err)
 		}
 	case <-deadline:
-		s.t.Fatalf("$ %s\n%shas not ended after 2 minutes", command, read())
+		s.t.Fatalf("$ %s\n%shas not ended after 10 minutes", command, read())
 	}
 	if !strings.HasSuffix(command, "&") {
 		return read(), s.code

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 )
 
 // Config says which cluster to start. The zero value is one node of [Kafka44]
@@ -139,9 +140,8 @@ func (cfg Config) properties(n *node, nodes []*node, sec *security) string {
 		"log.cleaner.dedupe.buffer.size":                              4 << 20, // else half of the heap
 		"group.initial.rebalance.delay.ms":                            0,
 		"transaction.abort.timed.out.transaction.cleanup.interval.ms": 1000,
-		// A node that starts again is let in when its former life has timed out.
-		"broker.heartbeat.interval.ms": 500,
-		"broker.session.timeout.ms":    4000,
+		"broker.heartbeat.interval.ms":                                500,
+		"broker.session.timeout.ms":                                   cfg.sessionTimeout().Milliseconds(),
 		// 4.3 and later; others ignore it. A second for each new member.
 		"group.share.assignment.interval.ms": 0,
 	}
@@ -159,6 +159,17 @@ func (cfg Config) properties(n *node, nodes []*node, sec *security) string {
 		fmt.Fprintf(&b, "%s=%s\n", k, v)
 	}
 	return b.String()
+}
+
+// sessionTimeout is how long the controller does without a node's heartbeats before
+// it fences the node. A single node that is fenced is a cluster without brokers, and
+// on a busy machine heartbeats are late. One of several is missed sooner, and is let
+// in again only when its former life has timed out.
+func (cfg Config) sessionTimeout() time.Duration {
+	if cfg.Nodes == 1 {
+		return 60 * time.Second
+	}
+	return 6 * time.Second
 }
 
 // formatArgs returns the arguments of StorageTool for a node.
