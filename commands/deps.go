@@ -24,6 +24,8 @@ type Deps struct {
 	StdoutTTY bool
 	StderrTTY bool
 	Width     int // columns of the terminal behind Out, 0 if unknown
+	// StderrWidth is that of ErrOut's.
+	StderrWidth int
 	// Size returns the size of the terminal behind Out as it is now, 0 for what is
 	// not known. nil knows nothing but Width.
 	Size func() (width, height int)
@@ -71,12 +73,13 @@ func System() Deps {
 		return width, height
 	}
 	width, _ := size()
+	stderrWidth, _, _ := term.GetSize(int(os.Stderr.Fd())) // 0 where it is no terminal
 	return Deps{
 		In: os.Stdin, Out: os.Stdout, ErrOut: os.Stderr,
 		StdinTTY:  term.IsTerminal(int(os.Stdin.Fd())),
 		StdoutTTY: term.IsTerminal(int(os.Stdout.Fd())),
 		StderrTTY: term.IsTerminal(int(os.Stderr.Fd())),
-		Width:     width,
+		Width:     width, StderrWidth: stderrWidth,
 		Size:      size,
 		Getenv:    os.Getenv,
 		Environ:   os.Environ,

@@ -95,7 +95,7 @@ func (d *Deps) Confirm(question, want string) error {
 	if err := d.canConfirm(); err != nil || d.flags.Yes {
 		return err
 	}
-	fmt.Fprintf(d.ErrOut, "%s Type %q to go on: ", output.Escape(question), want)
+	fmt.Fprint(d.ErrOut, d.wrap(fmt.Sprintf("%s Type %q to go on:", output.Escape(question), want), 0)+" ")
 	got, err := readLine(d.In)
 	if err != nil && !errors.Is(err, io.EOF) {
 		return fmt.Errorf("read confirmation: %w", err)

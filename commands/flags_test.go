@@ -50,3 +50,39 @@ func TestConfirm(t *testing.T) {
 		})
 	}
 }
+
+// Lines for people are broken at blanks on a terminal, and nowhere else.
+func TestLinesAreWrapped(t *testing.T) {
+	for _, c := range []struct {
+		name         string
+		tty          bool
+		json         bool
+		hint, asking string
+	}{
+		{"pipe", false, false, "kshare: hint: one two three four five\n", ""},
+		{"terminal", true, false, "kshare: hint: one two three\n  four five\n", "This lowers the level of it.\n  Type \"it\" to go on: "},
+		{"JSON", true, true, `{"kind":"hint","message":"one two three four five"}` + "\n", ""},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			var stderr strings.Builder
+			d := &Deps{
+				In: strings.NewReader("it\n"), ErrOut: &stderr, StdinTTY: c.tty, StderrTTY: c.tty, StderrWidth: 28,
+				Getenv: func(string) string { return "" }, flags: &globalFlags{NoColor: true},
+			}
+			if c.json {
+				d.flags.Output = "json"
+			}
+			d.Hint("one two three four five")
+			if stderr.String() != c.hint {
+				t.Errorf("a hint is %q, want %q", stderr.String(), c.hint)
+			}
+			if c.asking == "" {
+				return
+			}
+			stderr.Reset()
+			if err := d.Confirm("This lowers the level of it.", "it"); err != nil || stderr.String() != c.asking {
+				t.Errorf("a question is %q, %v, want %q", stderr.String(), err, c.asking)
+			}
+		})
+	}
+}

@@ -177,12 +177,22 @@ type noteLine struct {
 
 // say prints one line for people on stderr. tag is "" or a word such as
 // "error:", which may be styled; the message is escaped, since some of it came
-// from a cluster.
+// from a cluster, and on a terminal it is broken at blanks.
 func (d *Deps) say(tag, msg string) {
 	if tag != "" {
 		tag += " "
 	}
-	fmt.Fprintf(d.ErrOut, "kshare: %s%s\n", tag, output.Escape(msg))
+	start := "kshare: " + tag
+	fmt.Fprintln(d.ErrOut, start+d.wrap(output.Escape(msg), output.TextWidth(start)))
+}
+
+// wrap breaks a line for people on stderr, of which taken columns are written, where
+// that is a terminal.
+func (d *Deps) wrap(line string, taken int) string {
+	if !d.StderrTTY {
+		return line
+	}
+	return output.Wrap(line, d.StderrWidth, taken)
 }
 
 func (d *Deps) printLine(x any) {

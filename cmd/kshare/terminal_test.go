@@ -256,7 +256,7 @@ func seeQuestion(p person) {
 	if err := p.scene.Commit(p.Context(), longID); err != nil {
 		p.Fatal(err)
 	}
-	const question = `Type "transaction.version" to go on:`
+	const question = `Type "transaction.version" to` // "go on" is on the next line
 	s := p.start(terminal.Options{Width: 100}, args...)
 	p.waitFor(s, question)
 	p.golden("question", s.Screen())

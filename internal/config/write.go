@@ -227,9 +227,12 @@ func lock(ctx context.Context, path string) (unlock func(), err error) {
 		return nil, fileError(dir, "make directory", err)
 	}
 	l := flock.New(filepath.Join(dir, "."+filepath.Base(path)+".lock"), flock.SetFlag(os.O_CREATE|os.O_RDWR), flock.SetPermissions(0o600))
-	_, err = l.TryLockContext(ctx, lockInterval)
+	free, err := l.TryLock() // who does not have to wait is not stopped
+	if !free && err == nil {
+		_, err = l.TryLockContext(ctx, lockInterval)
+	}
 	switch {
-	case ctx.Err() != nil:
+	case err != nil && ctx.Err() != nil:
 		err = context.Cause(ctx)
 	case errors.Is(err, errors.ErrUnsupported): // a file system without locks
 		err = nil
