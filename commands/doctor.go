@@ -47,7 +47,7 @@ when none can be reached.`,
 	fs := cmd.Flags()
 	fs.StringSliceVar(&opts.Groups, "group", nil, "look at the ACLs on share `groups` too; may be repeated")
 	fs.StringSliceVar(&opts.Topics, "topic", nil, "look at the ACLs on `topics` too; may be repeated")
-	fs.StringArrayVar(&opts.TransactionalIDs, "transactional-id", nil, "look at the ACLs on a transactional `id` too; may be repeated")
+	addRepeated(fs, &opts.TransactionalIDs, "transactional-id", "look at the ACLs on a transactional `id` too; may be repeated")
 	opts.connection.addTo(fs)
 	return exits(cmd, exitPartial, exitAuth)
 }
