@@ -30,6 +30,7 @@ require (
 	github.com/charmbracelet/ultraviolet v0.0.0-20260303162955-0b88c25f3fff
 	github.com/charmbracelet/x/vt v0.1.0
 	github.com/creack/pty v1.1.24
+	github.com/gofrs/flock v0.13.1
 	github.com/jcmturner/gokrb5/v8 v8.4.4
 	github.com/magiconair/properties v1.8.10
 	github.com/mattn/go-shellwords v1.0.16

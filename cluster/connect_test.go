@@ -16,9 +16,7 @@ import (
 
 func connect(t *testing.T, servers ...string) (*cluster.Client, error) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
-	defer cancel()
-	cl, err := cluster.Connect(ctx, cluster.Config{BootstrapServers: servers, DialTimeout: 500 * time.Millisecond})
+	cl, err := cluster.Connect(t.Context(), cluster.Config{BootstrapServers: servers, DialTimeout: 2 * time.Second})
 	if err == nil {
 		t.Cleanup(cl.Close)
 	}
@@ -28,34 +26,37 @@ func connect(t *testing.T, servers ...string) (*cluster.Client, error) {
 // A bootstrap server that accepts connections and says nothing, and one that is
 // not there, do not hide the next one.
 func TestConnectPassesOverSilence(t *testing.T) {
+	t.Parallel()
 	k := fakekafka.Start(t, fakekafka.Config{})
 	k.Silence(0)
 	for name, first := range map[string]string{"silent": k.Addr(0), "not there": "127.0.0.1:1"} {
-		cl, err := connect(t, first, k.Addr(1))
-		if err != nil {
-			t.Errorf("%s: %v", name, err)
-			continue
-		}
-		ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
-		defer cancel()
-		d, err := cl.Describe(ctx)
-		if err != nil {
-			t.Errorf("%s: Describe: %v", name, err)
-			continue
-		}
-		var answered []int32
-		for _, b := range d.Brokers {
-			if b.Err == nil {
-				answered = append(answered, b.NodeID)
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			cl, err := connect(t, first, k.Addr(1))
+			if err != nil {
+				t.Fatal(err)
 			}
-		}
-		if !slices.Equal(answered, []int32{1, 2}) || d.ClusterID != "fake" {
-			t.Errorf("%s: cluster %q, brokers %v answered, want 1 and 2 of fake", name, d.ClusterID, answered)
-		}
+			ctx, cancel := context.WithTimeout(t.Context(), 6*time.Second) // of which a part is for the silent one
+			defer cancel()
+			d, err := cl.Describe(ctx)
+			if err != nil {
+				t.Fatalf("Describe: %v", err)
+			}
+			var answered []int32
+			for _, b := range d.Brokers {
+				if b.Err == nil {
+					answered = append(answered, b.NodeID)
+				}
+			}
+			if !slices.Equal(answered, []int32{1, 2}) || d.ClusterID != "fake" {
+				t.Errorf("cluster %q, brokers %v answered, want 1 and 2 of fake", d.ClusterID, answered)
+			}
+		})
 	}
 }
 
 func TestConnectFails(t *testing.T) {
+	t.Parallel()
 	k := fakekafka.Start(t, fakekafka.Config{Brokers: 1})
 	k.Silence(0)
 	for name, servers := range map[string][]string{"silent": {k.Addr(0)}, "not there": {"127.0.0.1:1"}} {

@@ -238,7 +238,8 @@ func (c *Client) mismatch(err error) error {
 	_, eof := errors.AsType[*kgo.ErrFirstReadEOF](err)
 	op, isOp := errors.AsType[*net.OpError](err)
 	// A broker without TLS takes the first bytes of TLS for the size of a request,
-	// which is too large, and hangs up before it has read the rest.
+	// which is too large, and hangs up before it has read the rest. So does a
+	// listener with TLS that meets none: its alert may get lost on the way.
 	reset := isOp && op.Op != "dial" && errors.Is(err, syscall.ECONNRESET)
 	wantsSASL := eof && strings.Contains(err.Error(), "is SASL missing") // kgo tells it in words alone
 	switch {
@@ -250,7 +251,9 @@ func (c *Client) mismatch(err error) error {
 		return &AuthError{Err: err, Advice: "the listener seems to want TLS, and the client does not speak it: set security.protocol to SSL or SASL_SSL (--tls), or check the port"}
 	case len(c.cfg.SASL) > 0 && errors.Is(err, io.EOF):
 		return &AuthError{Err: err, Advice: "the broker has hung up while the client authenticated: check user, password, sasl.mechanism and security.protocol"}
-	case eof && len(c.cfg.SASL) == 0:
+	case reset && c.cfg.TLS == nil && len(c.cfg.SASL) > 0:
+		return &AuthError{Err: err, Advice: "the listener seems to want TLS, or no SASL: check security.protocol (--tls, --sasl-mechanism), or the port"}
+	case (eof || reset) && len(c.cfg.SASL) == 0:
 		return &AuthError{Err: err, Advice: "the listener seems to want TLS or SASL, and the client speaks neither: set security.protocol (--tls, --sasl-mechanism), or check the port"}
 	}
 	return err

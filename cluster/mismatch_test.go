@@ -12,6 +12,7 @@ import (
 	"math/big"
 	"net"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -75,6 +76,7 @@ func TestConnectMismatch(t *testing.T) {
 	mutual := start(kfake.TLS(&tls.Config{Certificates: []tls.Certificate{good}, ClientAuth: tls.RequireAndVerifyClientCert, ClientCAs: pool}))
 	tls13 := start(kfake.TLS(&tls.Config{Certificates: []tls.Certificate{good}, MinVersion: tls.VersionTLS13}))
 	withSASL := start(kfake.EnableSASL(), kfake.Superuser("PLAIN", "u", "right"))
+	resets := resetting(t)
 	trust := func(p *x509.CertPool) *tls.Config { return &tls.Config{RootCAs: p} }
 	login := func(pass string) []sasl.Mechanism {
 		return []sasl.Mechanism{plain.Auth{User: "u", Pass: pass}.AsMechanism()}
@@ -91,6 +93,9 @@ func TestConnectMismatch(t *testing.T) {
 		{"SASL", withSASL, nil, login("right"), ""},
 		{"plaintext to TLS", overTLS, nil, nil, "the listener seems to want TLS, and the client does not speak it: set security.protocol"},
 		{"SASL in plaintext to TLS", overTLS, nil, login("right"), "the listener seems to want TLS, and the client does not speak it: set security.protocol"},
+		{"plaintext to what hangs up at once", resets, nil, nil, "the listener seems to want TLS or SASL, and the client speaks neither: set security.protocol"},
+		{"SASL in plaintext to what hangs up at once", resets, nil, login("right"), "the listener seems to want TLS, or no SASL: check security.protocol"},
+		{"TLS to what hangs up at once", resets, trust(pool), nil, "the listener seems to be without TLS"},
 		{"TLS to plaintext", plaintext, trust(pool), nil, "the listener seems to be without TLS, which the client speaks: check the port, or set security.protocol"},
 		{"TLS to SASL in plaintext", withSASL, trust(pool), login("right"), "the listener seems to be without TLS"},
 		{"no SASL to SASL", withSASL, nil, nil, "the listener seems to want TLS or SASL, and the client speaks neither: set security.protocol"},
@@ -105,7 +110,7 @@ func TestConnectMismatch(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
-			ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 			defer cancel()
 			cl, err := cluster.Connect(ctx, cluster.Config{BootstrapServers: []string{c.addr}, TLS: c.tls, SASL: c.sasl, Version: "1.2.3+dirty"})
 			if err == nil {
@@ -121,6 +126,33 @@ func TestConnectMismatch(t *testing.T) {
 			}
 		})
 	}
+}
+
+// resetting is a listener that resets a connection on which it has read something,
+// and says nothing: what a listener with TLS may look like, when its alert is lost.
+func resetting(t *testing.T) string {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var wg sync.WaitGroup
+	t.Cleanup(func() {
+		_ = l.Close()
+		wg.Wait()
+	})
+	wg.Go(func() {
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return // it is closed
+			}
+			_, _ = c.Read(make([]byte, 1))
+			_ = c.(*net.TCPConn).SetLinger(0)
+			_ = c.Close()
+		}
+	})
+	return l.Addr().String()
 }
 
 func mechanism(t *testing.T, s auth.SASL) []sasl.Mechanism {

@@ -1,6 +1,7 @@
 package commands
 
 import (
+	"bytes"
 	"context"
 	"crypto/rand"
 	"errors"
@@ -71,7 +72,7 @@ acquired it needs CLUSTER_ACTION too.`,
 				return err
 			}
 			res, err := run(cmd.Context(), d, opts)
-			return d.showToken(ackView(res), res, opts.TokenFile, err)
+			return d.showToken(ackView(res), res, err)
 		},
 	}
 	fs := cmd.Flags()
@@ -86,7 +87,7 @@ acquired it needs CLUSTER_ACTION too.`,
 	fs.StringVar(&opts.TokenFile, tokenFileFlag, "", "with --prepare: write the token to a new `file` as well")
 	fs.BoolVar(&opts.DryRun, "dry-run", false, "tell what would be acknowledged, without joining the group")
 	opts.connection.addTo(fs)
-	return exits(cmd, exitPartial, exitAuth, exitUnsupported, exitRefused, exitFenced, exitUnknownOutcome)
+	return exits(cmd, exitPartial, exitAuth, exitUnsupported, exitRefused, exitFenced, exitUnknownOutcome, exitOtherwise)
 }
 
 func (f *ackFlags) addTo(fs *pflag.FlagSet) {
@@ -155,8 +156,9 @@ type ackResult struct {
 	Bystanders          *int64 `json:"bystanders"`
 	BystanderDeliveries *int16 `json:"bystander_delivery_count"` // the largest of them; null without any
 	// Token is of a transaction that is prepared or whose outcome is unknown.
-	Token    *string    `json:"token"`
-	Deadline *time.Time `json:"deadline"` // of the prepared transaction; null: never, or none
+	Token     *string    `json:"token"`
+	tokenKept bool       // in a file
+	Deadline  *time.Time `json:"deadline"` // of the prepared transaction; null: never, or none
 }
 
 func (r *ackResult) set(from, to string) {
@@ -430,7 +432,8 @@ func createTokenFile(name string) (*tokenFile, error) {
 	return &tokenFile{f}, nil
 }
 
-// finish writes the token, or removes the file where there is none.
+// finish writes the token, or removes the file where there is none or it could not
+// be written: half a token is none.
 func (t *tokenFile) finish(res *ackResult, err error) error {
 	if t == nil {
 		return err
@@ -439,23 +442,43 @@ func (t *tokenFile) finish(res *ackResult, err error) error {
 		return cluster.Join(err, t.f.Close(), os.Remove(t.f.Name()))
 	}
 	_, werr := fmt.Fprintln(t.f, *res.Token)
-	return cluster.Join(err, werr, t.f.Sync(), t.f.Close())
+	if werr = cluster.Join(werr, t.f.Sync(), t.f.Close()); werr != nil {
+		return cluster.Join(err, hintf(werr, "the token is told here instead; the transaction can be ended by that, or by 'kshare txn fence %s', which aborts it", res.TransactionalID),
+			os.Remove(t.f.Name()))
+	}
+	res.tokenKept = true
+	return err
 }
 
 // showToken shows a result, and its token on stderr where stdout has rows alone,
-// or did not take it and it is in no file: nothing but the token, or its timeout,
-// ends the transaction. --quiet does not hide it.
-func (d *Deps) showToken(v output.View, res *ackResult, file string, err error) error {
+// or where it came neither to stdout nor into a file: nothing but the token, or its
+// timeout, ends the transaction. --quiet does not hide it.
+func (d *Deps) showToken(v output.View, res *ackResult, err error) error {
+	if res == nil || res.Token == nil {
+		return d.show(v, err)
+	}
+	stdout := d.Out
+	written := new(bytes.Buffer)
+	d.Out = writerFunc(func(b []byte) (int, error) {
+		n, err := stdout.Write(b)
+		written.Write(b[:n])
+		return n, err
+	})
 	shown := d.show(v, err)
+	d.Out = stdout
 	switch {
-	case res == nil || res.Token == nil:
-	case err == nil && shown != nil && file == "":
-		d.Warn(fmt.Sprintf("the transaction of %q is prepared, and its token could not be written to stdout: %s", res.TransactionalID, *res.Token))
 	case !d.machine() && d.rowsOnly():
 		d.say("", "token: "+*res.Token)
+	case res.tokenKept, strings.Contains(written.String(), *res.Token):
+	default:
+		d.Warn(fmt.Sprintf("the transaction of %q waits for its token, which is not in what was written to stdout: %s", res.TransactionalID, *res.Token))
 	}
 	return shown
 }
+
+type writerFunc func([]byte) (int, error)
+
+func (f writerFunc) Write(b []byte) (int, error) { return f(b) }
 
 func ackView(res *ackResult) output.View {
 	if res == nil {

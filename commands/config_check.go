@@ -47,7 +47,8 @@ misread, certificates and keys that cannot be opened, files that others can
 read. Nothing is connected to, no command is run and no password is asked for;
 'kshare doctor' connects.
 
-It ends with 64 when a context cannot be used.`,
+A file that $KSHARE_CONFIG names has to be there; where it names none, there need
+not be any. It ends with 64 when a context cannot be used.`,
 		Example: `  kshare config check
   kshare config check prod -o json`,
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -58,16 +59,13 @@ It ends with 64 when a context cannot be used.`,
 }
 
 func runConfigCheck(_ context.Context, d *Deps, opts configCheckOptions) (*configCheck, error) {
-	path, err := d.needConfigPath()
-	if err != nil {
-		return nil, err
-	}
+	path := d.configPath()
 	contexts, err := config.Read(path)
-	if err != nil {
+	switch {
+	case err != nil:
 		return nil, err
-	}
-	if !contexts.Exists {
-		return nil, hintf(usagef("%s does not exist", path), "'kshare config set-context NAME' makes it")
+	case !contexts.Exists && d.Getenv("KSHARE_CONFIG") != "":
+		return nil, hintf(usagef("$KSHARE_CONFIG: %s does not exist", path), "'kshare config set-context NAME' makes it")
 	}
 	names := opts.Names
 	if len(names) == 0 {
@@ -95,6 +93,10 @@ func (c *configCheck) add(context, state, detail, advice string) {
 // file looks at the file as a whole.
 func (c *configCheck) file(contexts *config.Contexts) {
 	n := len(contexts.All)
+	if !contexts.Exists {
+		c.add("", findingOK, "there is no configuration file, so there are no contexts", "'kshare config set-context NAME' makes it")
+		return
+	}
 	switch _, err := contexts.Find(contexts.Current); {
 	case contexts.Current == "":
 		c.add("", findingOK, fmt.Sprintf("%d contexts, none of them current", n), "")
@@ -150,7 +152,7 @@ func (c *configCheck) settings(name string, r *config.Resolved) error {
 		detail += ", certificate of " + auth.DescribeCertificate(tlsConfig.Certificates[0].Leaf)
 	}
 	if servers, _ := r.BootstrapServers(); len(servers) == 0 {
-		c.add(name, findingWarning, "names no bootstrap server", "kshare config set-context "+name+" -b HOST:PORT")
+		c.add(name, findingWarning, "names no bootstrap server", setServerLine(name))
 	}
 	c.add(name, findingOK, detail, "")
 	return nil
@@ -166,7 +168,7 @@ func configCheckView(c *configCheck) output.View {
 	}
 	return output.View{
 		Kind: "config.check", Version: 1, Items: c.Findings, Table: t,
-		Data: contextsData{&c.File},
+		Data: contextsData{known(c.File)},
 	}
 }
 

@@ -121,12 +121,12 @@ func contextKey(flag, name string) (config.Key, error) {
 	return s.Key, nil
 }
 
-func runConfigSetContext(_ context.Context, d *Deps, opts configSetContextOptions) (*contextChange, error) {
+func runConfigSetContext(ctx context.Context, d *Deps, opts configSetContextOptions) (*contextChange, error) {
 	path, err := d.needConfigPath()
 	if err != nil {
 		return nil, err
 	}
-	added, changed, err := config.SetContext(path, opts.Name, opts.Change)
+	added, changed, err := config.SetContext(ctx, path, opts.Name, opts.Change)
 	if err != nil {
 		return nil, err
 	}
@@ -165,12 +165,12 @@ func newConfigUseContextCmd(d *Deps, run runFunc[configContextOptions, *contextC
 	})
 }
 
-func runConfigUseContext(_ context.Context, d *Deps, opts configContextOptions) (*contextChange, error) {
+func runConfigUseContext(ctx context.Context, d *Deps, opts configContextOptions) (*contextChange, error) {
 	path, err := d.needConfigPath()
 	if err != nil {
 		return nil, err
 	}
-	changed, err := config.UseContext(path, opts.Name)
+	changed, err := config.UseContext(ctx, path, opts.Name)
 	if err != nil {
 		return nil, err
 	}
@@ -196,12 +196,12 @@ is until 'kshare config use-context'.`,
 	})
 }
 
-func runConfigDeleteContext(_ context.Context, d *Deps, opts configContextOptions) (*contextChange, error) {
+func runConfigDeleteContext(ctx context.Context, d *Deps, opts configContextOptions) (*contextChange, error) {
 	path, err := d.needConfigPath()
 	if err != nil {
 		return nil, err
 	}
-	current, err := config.DeleteContext(path, opts.Name)
+	current, err := config.DeleteContext(ctx, path, opts.Name)
 	if err != nil {
 		return nil, err
 	}

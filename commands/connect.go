@@ -153,7 +153,15 @@ func (d *Deps) connect(ctx context.Context, c connection) (*cluster.Client, erro
 	if err != nil {
 		return nil, err
 	}
-	return cluster.Connect(ctx, cfg)
+	return d.connected(cluster.Connect(ctx, cfg))
+}
+
+// connected notes which cluster a command talks to.
+func (d *Deps) connected(cl *cluster.Client, err error) (*cluster.Client, error) {
+	if err == nil {
+		d.clusterID = cl.ClusterID()
+	}
+	return cl, err
 }
 
 // connectSandbox opens a connection to a sandbox of this process, for which no
@@ -213,10 +221,23 @@ func (d *Deps) bootstrap(r *config.Resolved) ([]string, error) {
 	env, _ := config.Find(config.BootstrapServer)
 	if r.Context != "" {
 		return nil, hintf(usagef("no cluster to connect to: context %q has no bootstrap_server", r.Context),
-			"kshare config set-context %s -b HOST:PORT", r.Context)
+			"%s", setServerLine(r.Context))
 	}
-	return nil, hintf(usagef("no cluster to connect to"),
+	err := usagef("no cluster to connect to")
+	if !r.Contexts.Exists && d.Getenv("KSHARE_CONFIG") != "" { // whoever names a file means to connect by it
+		err = usagef("no cluster to connect to: $KSHARE_CONFIG: %s does not exist", r.Contexts.Path)
+	}
+	return nil, hintf(err,
 		"give --bootstrap-server HOST:PORT, --command-config FILE or --context NAME, or set %s; without a cluster, 'kshare sandbox run' starts one", env.Env())
+}
+
+// setServerLine is the command that gives a context a bootstrap server.
+func setServerLine(context string) string {
+	word, ok := output.ShellQuote(context)
+	if !ok || strings.HasPrefix(context, "-") {
+		word = "NAME"
+	}
+	return "kshare config set-context " + word + " -b HOST:PORT"
 }
 
 // withoutUser is an address that is none, for a message: who put a user before it

@@ -196,7 +196,7 @@ func TestWrongFileOnKafka(t *testing.T) {
 			if err := os.WriteFile(file, []byte(c.file), 0o600); err != nil {
 				t.Fatal(err)
 			}
-			res := cmdtest.Run(t, cmdtest.Setup{}, "feature", "describe", "-b", c.server, "--command-config", file, "-o", "json", "--timeout", "5s").Want(t, 4)
+			res := cmdtest.Run(t, cmdtest.Setup{}, "feature", "describe", "-b", c.server, "--command-config", file, "-o", "json", "--timeout", "1m").Want(t, 4)
 			line := res.ErrorLine(t)
 			if hint, _ := line["hint"].(string); !strings.Contains(hint, c.hint) {
 				t.Errorf("%v, want the hint %q", line, c.hint)
@@ -273,7 +273,7 @@ func TestDoctorOnKafka(t *testing.T) {
 		"acl topic doctored DESCRIBE ok", "acl topic doctored READ ok", "acl topic doctored WRITE warning", "acl transactional_id * DESCRIBE ok",
 	}
 	// Brokers hear of ACLs a moment later.
-	deadline := time.Now().Add(30 * time.Second)
+	deadline := time.Now().Add(2 * time.Minute)
 	for {
 		some := findings(t, k, kafkatest.Alice, 3, "--topic", "doctored")
 		missing := slices.DeleteFunc(slices.Clone(wanted), func(w string) bool { return slices.Contains(some, w) })

@@ -249,3 +249,22 @@ func TestCommandsThatConnectHaveTheFlags(t *testing.T) {
 		t.Errorf("%d commands connect, want more", n)
 	}
 }
+
+// What a hint says can be pasted into a shell.
+func TestSetServerLine(t *testing.T) {
+	for name, want := range map[string]string{
+		"Prod.EU-1": "Prod.EU-1", "a b": "'a b'", "it's; rm": `'it'\''s; rm'`, "": "''", "-x": "NAME",
+	} {
+		if got := setServerLine(name); got != "kshare config set-context "+want+" -b HOST:PORT" {
+			t.Errorf("setServerLine(%q) = %s, want %s", name, got, want)
+		}
+	}
+	d := connecting(t, nil, "contexts: [{name: a b}]")
+	_, err := d.testConfig(t, connection{Context: "a b"})
+	if _, hint := classify(err); hint != "kshare config set-context 'a b' -b HOST:PORT" {
+		t.Errorf("a context without a server: %v, hint %q", err, hint)
+	}
+	if _, err := d.testConfig(t, connection{Context: "$x"}); !strings.Contains(ownHint(err), "a b") {
+		t.Errorf("a context that is not there: %v, hint %q", err, ownHint(err))
+	}
+}

@@ -330,7 +330,7 @@ func (o *ctpOptions) withDefaults() SandboxConfig {
 // the cluster that the settings name.
 func (o *ctpOptions) connect(ctx context.Context, d *Deps) (*cluster.Client, error) {
 	if o.Sandbox {
-		return connectSandbox(ctx, o.sandboxServers, o.Dialect)
+		return d.connected(connectSandbox(ctx, o.sandboxServers, o.Dialect))
 	}
 	return d.connect(ctx, o.connection)
 }
@@ -465,6 +465,7 @@ type ctpResult struct {
 	DeadLetters     int64           `json:"dead_letters"` // of the produced ones
 	Released        int64           `json:"released"`
 	LockExpired     int64           `json:"lock_expired"`  // given up because their acquisition locks had run out, or left no margin
+	Gone            int64           `json:"gone"`          // deleted from the topic before their transaction was committed; not in consumed
 	ExecRestarts    int64           `json:"exec_restarts"` // programs of --exec that were started in place of one that had ended
 	Transactions    ctpTransactions `json:"transactions"`
 	Seconds         float64         `json:"seconds"`
@@ -491,7 +492,7 @@ func ctpView(r *ctp.Result) output.View {
 			Guarantee: string(r.Guarantee), Dialect: known(r.Dialect), Unconfirmed: r.Unconfirmed,
 			Consumed: r.Consumed, Produced: r.Produced, Acknowledged: r.Acknowledged,
 			Rejected: r.Rejected, DeadLetters: r.DeadLetters, Released: r.Released,
-			LockExpired: r.LockExpired, ExecRestarts: r.ExecRestarts,
+			LockExpired: r.LockExpired, Gone: r.Gone, ExecRestarts: r.ExecRestarts,
 			Transactions: ctpTransactions{r.Committed, r.Aborted, r.Unknown},
 			Seconds:      seconds,
 		},

@@ -162,6 +162,7 @@ func ctpFamilies(o *ctpOptions, clients *clientCounts) []promtext.Family {
 		one("kshare_ctp_records_released_total", "Source records given back, after an abort or by --on-error release.", &c.Released),
 		one("kshare_ctp_records_unconfirmed_total", "Source records that may be produced again: committed and not acknowledged, with --guarantee at-least-once.", &c.Unconfirmed),
 		one("kshare_ctp_locks_expired_total", "Source records given up because their acquisition locks had run out, or left no margin.", &c.LockExpired),
+		one("kshare_ctp_records_gone_total", "Source records that were deleted from their topic before their transaction was committed; none of the other counters has them.", &c.Gone),
 		one("kshare_ctp_exec_restarts_total", "Programs of --exec that were started in place of one that had ended.", &c.ExecRestarts),
 		{
 			Name: "kshare_ctp_transactions_total", Type: promtext.Counter, Help: "Transactions, by how they ended.",

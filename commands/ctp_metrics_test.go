@@ -81,6 +81,7 @@ func TestCtpMetrics(t *testing.T) {
 		"kshare_ctp_records_released_total":                doc.Data["released"],
 		"kshare_ctp_records_unconfirmed_total":             doc.Data["unconfirmed"],
 		"kshare_ctp_locks_expired_total":                   doc.Data["lock_expired"],
+		"kshare_ctp_records_gone_total":                    doc.Data["gone"],
 		"kshare_ctp_exec_restarts_total":                   doc.Data["exec_restarts"],
 		`kshare_ctp_transactions_total{outcome=committed}`: txns["committed"],
 		`kshare_ctp_transactions_total{outcome=aborted}`:   txns["aborted"],

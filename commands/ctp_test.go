@@ -1,8 +1,6 @@
 package commands
 
 import (
-	"context"
-	"errors"
 	"slices"
 	"strings"
 	"testing"
@@ -11,23 +9,9 @@ import (
 	"github.com/kshare/kshare/ctp"
 )
 
-// parsedCtp runs "ctp" with args and returns the options it came to.
 func parsedCtp(t *testing.T, args ...string) (ctpOptions, error) {
 	t.Helper()
-	var got ctpOptions
-	d := &Deps{Now: func() time.Time { return time.Time{} }, flags: &globalFlags{}}
-	stop := errors.New("parsed")
-	cmd := newCtpCmd(d, func(_ context.Context, _ *Deps, o ctpOptions) (*ctp.Result, error) {
-		got = o
-		return nil, stop
-	})
-	cmd.SilenceErrors, cmd.SilenceUsage = true, true
-	cmd.SetArgs(args)
-	err := cmd.ExecuteContext(t.Context())
-	if errors.Is(err, stop) {
-		err = nil
-	}
-	return got, err
+	return parse(t, &Deps{}, newCtpCmd, args)
 }
 
 func TestCtpRefuses(t *testing.T) {

@@ -52,6 +52,8 @@ type Deps struct {
 	zone   *time.Location  // of times for people; nil is UTC
 	ended  context.Context //nolint:containedctx // of the command that runs: it ends a filter that would not
 	used   connection      // set when a command connects, for commands to suggest
+
+	clusterID string // of the cluster that the command has connected to
 }
 
 // SignalError is the cause of a context that a signal cancelled.
@@ -88,9 +90,14 @@ func System() Deps {
 	}
 }
 
-// notify cancels the context at the first SIGINT or SIGTERM and then restores
-// what these signals do by default, so that the second one ends the process at
-// once, whatever it is waiting for.
+// sameSignal is how long after the first signal others are taken for the same
+// request to stop: coreutils' timeout sends each twice in a row, to its child and
+// to their process group.
+const sameSignal = 500 * time.Millisecond
+
+// notify cancels the context at the first SIGINT or SIGTERM and restores what
+// these signals do by default after sameSignal, so that the next one ends the
+// process at once, whatever it is waiting for.
 func notify(parent context.Context) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithCancelCause(parent)
 	stop := make(chan os.Signal, 1)
@@ -98,7 +105,7 @@ func notify(parent context.Context) (context.Context, context.CancelFunc) {
 	go func() {
 		select {
 		case s := <-stop:
-			signal.Stop(stop)
+			time.AfterFunc(sameSignal, func() { signal.Stop(stop) })
 			cancel(&SignalError{Signal: s})
 		case <-ctx.Done():
 		}

@@ -45,8 +45,8 @@ when none can be reached.`,
 		},
 	}
 	fs := cmd.Flags()
-	fs.StringSliceVar(&opts.Groups, "group", nil, "look at the ACLs on share `groups` too; may be repeated")
-	fs.StringSliceVar(&opts.Topics, "topic", nil, "look at the ACLs on `topics` too; may be repeated")
+	addRepeated(fs, &opts.Groups, "group", "look at the ACLs on a share `group` too; may be repeated")
+	addRepeated(fs, &opts.Topics, "topic", "look at the ACLs on a `topic` too; may be repeated")
 	addRepeated(fs, &opts.TransactionalIDs, "transactional-id", "look at the ACLs on a transactional `id` too; may be repeated")
 	opts.connection.addTo(fs)
 	return exits(cmd, exitPartial, exitAuth)

@@ -104,14 +104,6 @@ const minDrainInterval = 100 * time.Millisecond
 // check returns a usage error for what the flags alone can tell, and takes "all"
 // out of what is to be fenced.
 func (o *drainOptions) check(changed func(string) bool, d *Deps) error {
-	for _, f := range []struct {
-		name   string
-		values []string
-	}{{"group", o.Groups}, {"topic", o.Topics}, {"fence", o.Fence}} {
-		if slices.Contains(f.values, "") {
-			return hintf(usagef("--%s: the value is empty", f.name), "leave the flag out to get the default")
-		}
-	}
 	switch {
 	case o.Interval < minDrainInterval:
 		return usagef("--interval %s: want at least %s", o.Interval, minDrainInterval)

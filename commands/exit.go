@@ -21,7 +21,6 @@ import (
 	"github.com/kshare/kshare/output"
 	"github.com/kshare/kshare/sandbox"
 	"github.com/kshare/kshare/txn"
-	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kerr"
 )
 
@@ -38,6 +37,7 @@ const (
 	exitFenced         = 8
 	exitUnknownOutcome = 9
 	exitChanged        = 10
+	exitOtherwise      = 11
 	exitUsage          = 64
 	exitInterrupted    = 130
 	exitClosedPipe     = 141
@@ -64,6 +64,7 @@ func ExitCodes() []ExitCode {
 		{exitFenced, "fenced by another producer"},
 		{exitUnknownOutcome, "the outcome of a commit is unknown"},
 		{exitChanged, "changed (only with --detailed-exitcode)"},
+		{exitOtherwise, "the transaction has ended the other way: aborted, or committed"},
 		{exitUsage, "wrong usage or configuration"},
 		{exitInterrupted, "interrupted (SIGINT)"},
 		{exitClosedPipe, "the reader of stdout closed it"},
@@ -89,7 +90,7 @@ type exitRule struct {
 func exitRules() []exitRule {
 	return []exitRule{
 		{exitUnknownOutcome, isA[*txn.NotKnownError](), ""},
-		{exitUnknownOutcome, isA[*txn.OutcomeUnknownError](), "records and acknowledgements share the outcome; ask again with the transactional id above before the batch is repeated"},
+		{exitUnknownOutcome, isA[*txn.OutcomeUnknownError](), "records and acknowledgements share the outcome; ask again with the transactional ID above before the batch is repeated"},
 		{exitUsage, anyOf(isA[*usageError](), isA[*ctp.OptionError](), isA[*txn.TimeoutRejectedError](), isA[*txn.TokenError](),
 			isA[*sandbox.AddressError](), isA[*sandbox.MismatchError](),
 			isA[*cluster.ListenerError](), isA[*cluster.ConfigError](),
@@ -99,10 +100,14 @@ func exitRules() []exitRule {
 		{exitTerminated, isSignal(syscall.SIGTERM), ""},
 		{exitChanged, isAny(errChanged), ""},
 		{exitPartial, anyOf(isA[*feature.PartialError](), isA[*feature.RacedError](), isA[*drain.PartialError](), isA[*partlyError]()), ""},
-		{exitPartial, isPartial, "the result on stdout lacks what could not be read"},
+		{exitPartial, isAny(errIncomplete), "the result on stdout lacks what could not be read"},
+		// Before those who fence: what a coordinator answers about a transaction that it
+		// has aborted itself is called PRODUCER_FENCED too.
+		{exitFailed, func(err error) bool { return isA[*ctp.StuckError]()(err) && endedOtherwise(err) }, ""},
+		{exitOtherwise, endedOtherwise, "how it ended does not change any more; to try again needs a new transaction"},
 		{exitFenced, anyOf(isA[*txn.FencedError](), isAny(
 			kerr.ProducerFenced, kerr.InvalidProducerEpoch, kerr.InvalidProducerIDMapping,
-		)), "another producer uses the same transactional id; give each process its own"},
+		)), "another producer uses the same transactional ID; give each process its own"},
 		{exitAuth, anyOf(isA[*cluster.AuthError](), isA[*auth.CredentialError](), isAny(
 			kerr.SaslAuthenticationFailed, kerr.UnsupportedSaslMechanism, kerr.IllegalSaslState,
 			kerr.ClusterAuthorizationFailed, kerr.GroupAuthorizationFailed,
@@ -155,7 +160,7 @@ func ownHint(err error) string {
 
 // outcomeHint is the command that finds out, with the token that it needs.
 func outcomeHint(e *txn.OutcomeUnknownError) string {
-	return fmt.Sprintf("records and acknowledgements share the outcome; before anything else uses the transactional id, "+
+	return fmt.Sprintf("records and acknowledgements share the outcome; before anything else uses the transactional ID, "+
 		"'kshare txn describe %[1]s' tells it, and 'kshare txn resume %[1]s --commit' commits what is still open", e.Token())
 }
 
@@ -216,13 +221,10 @@ func isPendingUpdate(err error) bool {
 	return ok && len(e.Pending) > 0
 }
 
-// isPartial holds where some brokers answered and some did not.
-func isPartial(err error) bool {
-	if errors.Is(err, errIncomplete) {
-		return true
-	}
-	e, ok := errors.AsType[*kadm.ShardErrors](err)
-	return ok && !e.AllFailed
+// endedOtherwise holds for a transaction that is known to be aborted where it was to
+// be committed, or the other way.
+func endedOtherwise(err error) bool {
+	return isA[*txn.AbortedError]()(err) || isA[*txn.CommittedError]()(err)
 }
 
 // isDeadline holds for a deadline that passed and for a broker that could not

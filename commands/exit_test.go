@@ -18,7 +18,6 @@ import (
 	"github.com/kshare/kshare/inspect"
 	"github.com/kshare/kshare/sandbox"
 	"github.com/kshare/kshare/txn"
-	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kerr"
 )
 
@@ -29,9 +28,6 @@ func (hintedTestError) Hint() string  { return "do y" }
 
 func TestClassify(t *testing.T) {
 	wrap := func(err error) error { return fmt.Errorf("stage: %w", err) }
-	shard := func(all bool, err error) error {
-		return &kadm.ShardErrors{Name: "ListTransactions", AllFailed: all, Errs: []kadm.ShardError{{Err: err}}}
-	}
 	for _, c := range []struct {
 		name string
 		err  error
@@ -42,8 +38,6 @@ func TestClassify(t *testing.T) {
 		{"anything", errors.New("x"), 1, ""},
 		{"its own hint", wrap(hintedTestError{}), 1, "do y"},
 		{"the hint of its cause", wrap(&cluster.Error{Op: "x", Broker: -1, Err: hintedTestError{}}), 1, "do y"},
-		{"some brokers failed", shard(false, kerr.TopicAuthorizationFailed), 3, "lacks"},
-		{"all brokers failed", shard(true, kerr.TopicAuthorizationFailed), 4, "ACLs"},
 		{"incomplete", errIncomplete, 3, "lacks"},
 		{"authorisation", wrap(kerr.GroupAuthorizationFailed), 4, "ACLs"},
 		{"authentication", wrap(kerr.SaslAuthenticationFailed), 4, "credentials"},
@@ -51,12 +45,17 @@ func TestClassify(t *testing.T) {
 		{"unsupported", wrap(kerr.UnsupportedVersion), 5, ""},
 		{"unsupported by the dialect", wrap(&cluster.UnsupportedError{What: "x", Reason: "y"}), 5, ""},
 		{"no broker", &cluster.DialError{Err: io.EOF}, 7, ""},
-		{"fenced by name", wrap(&txn.FencedError{Err: kerr.InvalidTxnState}), 8, "transactional id"},
+		{"fenced by name", wrap(&txn.FencedError{Err: kerr.InvalidTxnState}), 8, "transactional ID"},
 		{"unknown outcome", wrap(&txn.OutcomeUnknownError{Err: context.DeadlineExceeded}), 9, "ask again"},
 		{"unknown outcome over the signal", fmt.Errorf("%w: %w", &SignalError{os.Interrupt}, &txn.OutcomeUnknownError{}), 9, ""},
 		{"transaction that is not known", wrap(&txn.NotKnownError{}), 9, "look for the transaction's own records"},
 		{"token that is none", wrap(&txn.TokenError{Reason: "x"}), 64, ""},
 		{"wrong order of calls", wrap(&txn.StateError{Op: "x", State: "y"}), 1, "nothing was sent"},
+		{"aborted by its coordinator, which says fenced", wrap(&txn.AbortedError{Err: kerr.ProducerFenced}), 11, "a new transaction"},
+		{"aborted before", hintf(&txn.AbortedError{}, "it comes again"), 11, "it comes again"},
+		{"committed before", &txn.CommittedError{Err: kerr.InvalidTxnState}, 11, ""},
+		{"unknown, on top of an abort", cluster.Join(&txn.AbortedError{}, &txn.OutcomeUnknownError{}), 9, ""},
+		{"records that could not be committed", wrap(&ctp.StuckError{Err: &txn.AbortedError{Err: kerr.ProducerFenced}}), 1, "stay in the share group"},
 		{"not all offsets", wrap(&ackRefusedError{"x", "wait"}), 6, "wait"},
 		{"option of ctp", wrap(&ctp.OptionError{Option: "--to", Reason: "x"}), 64, ""},
 		{"transaction timeout", wrap(&txn.TimeoutRejectedError{Err: kerr.InvalidTransactionTimeout}), 64, ""},
@@ -64,7 +63,7 @@ func TestClassify(t *testing.T) {
 		{"--timeout", &timeoutError{"1s"}, 7, ""},
 		{"dial", wrap(&net.OpError{Op: "dial", Err: syscall.ECONNREFUSED}), 7, ""},
 		{"read is no dial", wrap(&net.OpError{Op: "read", Err: syscall.ECONNRESET}), 1, ""},
-		{"fenced", wrap(kerr.ProducerFenced), 8, "transactional id"},
+		{"fenced", wrap(kerr.ProducerFenced), 8, "transactional ID"},
 		{"data directory of another sandbox", sandboxError(wrap(&sandbox.MismatchError{})), 64, "as it was started first"},
 		{"data directory in use", sandboxError(wrap(&sandbox.InUseError{})), 1, "another --data-dir"},
 		{"data directory not ours", sandboxError(wrap(os.ErrPermission)), 1, "may write to"},

@@ -2,7 +2,6 @@ package commands
 
 import (
 	"bytes"
-	"context"
 	"errors"
 	"flag"
 	"fmt"
@@ -23,25 +22,10 @@ import (
 	"github.com/twmb/franz-go/pkg/kversion"
 )
 
-// parseFeature runs a feature command that keeps its options. splitWords does
-// what a shell does.
+// parseFeature is [parse] for a line as a shell reads it.
 func parseFeature[O, R any](t *testing.T, newCmd func(*Deps, runFunc[O, R]) *cobra.Command, args string) (O, error) {
 	t.Helper()
-	var got O
-	stop := errors.New("parsed")
-	d := &Deps{Now: func() time.Time { return time.Time{} }, flags: &globalFlags{}}
-	cmd := newCmd(d, func(_ context.Context, _ *Deps, o O) (R, error) {
-		got = o
-		var none R
-		return none, stop
-	})
-	cmd.SilenceErrors, cmd.SilenceUsage = true, true
-	cmd.SetArgs(append([]string{}, splitWords(args)...)) // cobra takes nil for those of the process
-	err := cmd.ExecuteContext(t.Context())
-	if errors.Is(err, stop) {
-		err = nil
-	}
-	return got, err
+	return parse(t, &Deps{}, newCmd, splitWords(args))
 }
 
 // All spellings of a level come to the same.

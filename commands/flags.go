@@ -81,6 +81,13 @@ func (r *repeated) Replace(all []string) error {
 // GetSlice implements pflag.SliceValue.
 func (r *repeated) GetSlice() []string { return slices.Clone(*r.to) }
 
+// hideDefaults keeps the values that stand for "not given" out of help texts.
+func hideDefaults(fs *pflag.FlagSet, names ...string) {
+	for _, name := range names {
+		fs.Lookup(name).DefValue = "0"
+	}
+}
+
 const (
 	colorAuto   = "auto"
 	colorAlways = "always"

@@ -41,7 +41,8 @@ another meaning.
 'kshare sandbox run' serves until it is told to stop, so SIGINT and SIGTERM are
 its normal end: once it is ready it then ends with 0.
 
-A second SIGINT or SIGTERM ends the process at once, without clean-up.`,
+A second SIGINT or SIGTERM, half a second later or more, ends the process at
+once, without clean-up.`,
 	}
 }
 

@@ -1,8 +1,6 @@
 package commands
 
 import (
-	"context"
-	"errors"
 	"path/filepath"
 	"reflect"
 	"strings"
@@ -21,29 +19,10 @@ func oddIDs() []string {
 	}
 }
 
-// parseInspect runs an inspect command that keeps its options. The words of args
-// are separated by "|".
+// parseInspect is [parse] for words that are separated by "|".
 func parseInspect[O, R any](t *testing.T, newCmd func(*Deps, runFunc[O, R]) *cobra.Command, args string) (O, error) {
 	t.Helper()
-	var got O
-	stop := errors.New("parsed")
-	d := &Deps{Now: func() time.Time { return time.Time{} }, flags: &globalFlags{}}
-	cmd := newCmd(d, func(_ context.Context, _ *Deps, o O) (R, error) {
-		got = o
-		var none R
-		return none, stop
-	})
-	cmd.SilenceErrors, cmd.SilenceUsage = true, true
-	words := []string{}
-	if args != "" {
-		words = strings.Split(args, "|")
-	}
-	cmd.SetArgs(words)
-	err := cmd.ExecuteContext(t.Context())
-	if errors.Is(err, stop) {
-		err = nil
-	}
-	return got, err
+	return parse(t, &Deps{}, newCmd, barWords(args))
 }
 
 func TestInspectGroupParsing(t *testing.T) {

@@ -275,7 +275,7 @@ func metricLines(rows []inspect.MetricRow) func(func([]inspect.MetricRow) bool) 
 			for end < len(rows) && rows[end].MBean == rows[start].MBean && rows[end].Attribute == rows[start].Attribute {
 				end++
 			}
-			same := slices.Clone(rows[start:end])
+			same := withSilent(rows[start:end])
 			slices.SortStableFunc(same, func(a, b inspect.MetricRow) int { return strings.Compare(key(a)[2], key(b)[2]) })
 			for len(same) > 0 {
 				n := 1
@@ -290,6 +290,33 @@ func metricLines(rows []inspect.MetricRow) func(func([]inspect.MetricRow) bool) 
 			start = end
 		}
 	}
+}
+
+// withSilent returns the rows of one metric, where a broker that does not have it
+// stands in the lines of those that do: a line of its own would look like one more
+// kind of what labels tell apart.
+func withSilent(rows []inspect.MetricRow) []inspect.MetricRow {
+	labels := make(map[string]map[string]string) // by their text, of who has the metric
+	for _, r := range rows {
+		if r.Value != nil {
+			labels[labelsText(r.Labels)] = r.Labels
+		}
+	}
+	if len(labels) == 0 {
+		return slices.Clone(rows)
+	}
+	var out []inspect.MetricRow
+	for _, r := range rows {
+		if r.Value != nil {
+			out = append(out, r)
+			continue
+		}
+		for _, text := range slices.Sorted(maps.Keys(labels)) {
+			r.Labels = labels[text]
+			out = append(out, r)
+		}
+	}
+	return out
 }
 
 // totalCell is a value of all brokers: at least so much, where one is not known.

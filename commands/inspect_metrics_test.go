@@ -141,6 +141,29 @@ func TestInspectMetricsGolden(t *testing.T) {
 	}
 }
 
+// A broker without the metric is in the lines of those that have it: it has no line
+// of its own, and the sum is at least what is known.
+func TestInspectMetricsSilentBroker(t *testing.T) {
+	pages := metricPages{"b1:9404": kipPage, "stock:9404": stockPage}
+	var b strings.Builder
+	if err := output.Write(&b, inspectMetricsView(metricsReport(t, pages, false, "b1:9404", "stock:9404")), output.Options{}); err != nil {
+		t.Fatal(err)
+	}
+	var lines []string
+	for line := range strings.Lines(b.String()) {
+		if strings.HasPrefix(line, "ErrorsPerSec") {
+			lines = append(lines, strings.Join(strings.Fields(line)[:4], " "))
+		}
+	}
+	want := []string{
+		"ErrorsPerSec/Count{error=INVALID_TXN_STATE,request=TxnShareAcknowledge} >=2 errors b1:9404=2,stock:9404=?",
+		"ErrorsPerSec/Count{error=NONE,request=TxnShareAcknowledge} >=84 errors b1:9404=84,stock:9404=?",
+	}
+	if !slices.Equal(lines, want) {
+		t.Errorf("the lines are\n%s\nwant\n%s", strings.Join(lines, "\n"), strings.Join(want, "\n"))
+	}
+}
+
 // What fires, what is not decided and what is silent ends as a script expects.
 func TestInspectMetricsExit(t *testing.T) {
 	pages := metricPages{"b1:9404": kipPage, "stock:9404": stockPage}

@@ -103,11 +103,6 @@ With --check the exit status is 6 when anything is pending or unknown.`,
 
 // check returns a usage error for what the flags alone can tell.
 func (o *inspectPendingOptions) check(changed func(string) bool, d *Deps) error {
-	for flag, values := range map[string][]string{"group": o.Groups, "topic": o.Topics, "txn": o.TransactionalIDs} {
-		if slices.Contains(values, "") {
-			return hintf(usagef("--%s: the value is empty", flag), "leave the flag out to get all")
-		}
-	}
 	switch {
 	case o.OlderThan < 0 || changed("older-than") && o.OlderThan == 0:
 		return usagef("--older-than %s: want a positive duration", o.OlderThan)

@@ -145,7 +145,7 @@ func TestClosedStdout(t *testing.T) {
 		}
 	}
 	res := cmdtest.Run(t, cmdtest.Setup{Stdout: failingWriter{syscall.ENOSPC}}, "version").Want(t, 1)
-	if !strings.Contains(res.Stderr, "no space left") {
+	if !strings.Contains(res.Stderr, "no space left") || !strings.Contains(res.Stderr, "hint: only its result could not be written") {
 		t.Errorf("a full disk: stderr %q", res.Stderr)
 	}
 }

@@ -58,6 +58,9 @@ func (d *Deps) checkResult(cmd *cobra.Command) error {
 		return err
 	}
 	r := &d.flags.resultFlags
+	for i, name := range r.Columns {
+		r.Columns[i] = strings.TrimSpace(name) // "a, b" is one word in quotes
+	}
 	changed := cmd.Flags().Changed
 	filters := r.OutputJQ != "" || r.JQ != ""
 	flag, expression := r.filter()
@@ -158,7 +161,7 @@ func (d *Deps) rowsOnly() bool {
 }
 
 // checkTimeZone finds the time zone of the flag or the environment. That of a
-// context is found when the command connects.
+// context is found when the command connects, or else when there are times to show.
 func (d *Deps) checkTimeZone() error {
 	setting, _ := config.Find(config.TimeZone)
 	if name := d.flags.TimeZone; name != "" {
@@ -177,6 +180,21 @@ func (d *Deps) checkTimeZone() error {
 		d.zone = zone
 	}
 	return nil
+}
+
+// findTimeZone finds the time zone of the current context, for a command that has
+// not connected. A mistake in the file is not the command's business, which has its
+// result.
+func (d *Deps) findTimeZone() {
+	if d.zone != nil {
+		return
+	}
+	zone, err := config.ResolveTimeZone(config.Input{Getenv: d.Getenv, Path: d.configPath()})
+	if err != nil {
+		d.Warn("times are in UTC, since the settings are not known: " + err.Error())
+		zone = time.UTC
+	}
+	d.zone = zone
 }
 
 // time is a time for people, in their time zone; where lines are read by

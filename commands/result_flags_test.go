@@ -2,7 +2,11 @@ package commands
 
 import (
 	"encoding/json"
+	"errors"
+	"io"
+	"io/fs"
 	"os"
+	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
@@ -10,6 +14,7 @@ import (
 	"time"
 
 	"github.com/kshare/kshare/output"
+	"github.com/kshare/kshare/sandbox"
 	"github.com/spf13/cobra"
 )
 
@@ -56,6 +61,14 @@ func TestResultFlagsThatAreWrong(t *testing.T) {
 		{"inspect pending --no-headers -o yaml", "--columns and --no-headers are for tables, and --output is yaml", "--output-jq"},
 		{"inspect pending --columns group --jq .", "--jq is for JSON, and --columns and --no-headers are for tables", ""},
 		{"inspect pending --columns=", "--columns: the value is empty", ""},
+		{"inspect pending --columns=group,", "--columns: the value is empty", ""},
+		{"inspect txn --state ,", "--state: the value is empty", ""},
+		{"doctor --transactional-id=", "--transactional-id: the value is empty", "leave the flag out"},
+		{"doctor --group=a --group=", "--group: the value is empty", "leave the flag out"},
+		{"version --timeout 5", `invalid argument "5" for "--timeout" flag`, "a duration has a unit: --timeout 5s, or 500ms"},
+		{"drain --quiet-period=1.5", `invalid argument "1.5" for "--quiet-period" flag`, "--quiet-period 1.5s"},
+		{"version --timeout -5", `invalid argument "-5" for "--timeout" flag`, "'kshare version --help'"},
+		{"version --timeout soon", `invalid argument "soon" for "--timeout" flag`, "'kshare version --help'"},
 		{"inspect pending --watch --columns group", "--watch writes JSON where stdout is no terminal", ""},
 		{"inspect pending --jq {", `--jq: jq expression "{": unexpected EOF`, "quote the expression"},
 		{"inspect pending --output-jq {", `--output-jq: jq expression "{": unexpected EOF`, "quote the expression"},
@@ -162,6 +175,31 @@ func TestTimeZoneSetting(t *testing.T) {
 			}
 		})
 	}
+	// What connects to no broker shows times too.
+	for _, c := range []struct{ name, file, env, want, warning string }{
+		{"not connected", "current_context: p\ncontexts: [{name: p, time_zone: Asia/Tokyo, command_config: /nope}]", "", "2026-07-01T21:00:00+09:00", ""},
+		{"not connected, the environment", "current_context: p\ncontexts: [{name: p, time_zone: Asia/Tokyo}]", "UTC", "2026-07-01T12:00:00Z", ""},
+		{"not connected, no file", "", "", "2026-07-01T12:00:00Z", ""},
+		{"not connected, a file with a mistake", "current_context: q", "", "2026-07-01T12:00:00Z", `warning: times are in UTC, since the settings are not known: `},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			d := connecting(t, map[string]string{"KSHARE_TIME_ZONE": c.env}, c.file)
+			var stdout strings.Builder
+			d.Out, d.Now = &stdout, time.Now
+			if err := d.checkTimeZone(); err != nil {
+				t.Fatal(err)
+			}
+			if err := d.show(sandboxFaultView([]sandbox.Fault{{Kind: sandbox.FaultStopSweeper, Since: at}}, nil), nil); err != nil {
+				t.Fatal(err)
+			}
+			if !strings.Contains(stdout.String(), c.want) {
+				t.Errorf("it shows no %s:\n%s", c.want, stdout.String())
+			}
+			if stderr := d.ErrOut.(*strings.Builder).String(); (stderr == "") != (c.warning == "") || !strings.Contains(stderr, c.warning) {
+				t.Errorf("stderr %q, want %q", stderr, c.warning)
+			}
+		})
+	}
 	t.Run("unknown", func(t *testing.T) {
 		d := connecting(t, map[string]string{"KSHARE_TIME_ZONE": "nowhere"}, "contexts: [{name: p, bootstrap_server: 'a:1'}]")
 		if code, _ := classify(d.checkTimeZone()); code != exitUsage {
@@ -214,23 +252,74 @@ func TestShowRowsOnly(t *testing.T) {
 
 // A token that is not shown would leave a transaction that nobody can end.
 func TestTokenIsNeverLost(t *testing.T) {
-	res := &ackResult{Items: []ackItem{}, Token: new("ktx1.abc")}
-	for _, flags := range []globalFlags{
+	filter, err := output.NewFilter(".items", false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	full := failingOut{errors.New("no space left on device")}
+	for _, c := range []struct {
+		flags  globalFlags
+		filter *output.Filter
+		out    io.Writer // nil takes everything
+		err    error     // of the command
+	}{
 		{},
-		{Output: output.FormatWide},
-		{Output: output.FormatJSON},
-		{Output: output.FormatCSV},
-		{Quiet: true, Output: output.FormatCSV},
-		{Quiet: true, resultFlags: resultFlags{NoHeaders: true}},
-		{Quiet: true, resultFlags: resultFlags{Columns: []string{"topic"}}},
+		{flags: globalFlags{Output: output.FormatWide}},
+		{flags: globalFlags{Output: output.FormatJSON}},
+		{flags: globalFlags{Output: output.FormatCSV}},
+		{flags: globalFlags{Quiet: true, Output: output.FormatCSV}},
+		{flags: globalFlags{Quiet: true, resultFlags: resultFlags{NoHeaders: true}}},
+		{flags: globalFlags{Quiet: true, resultFlags: resultFlags{Columns: []string{"topic"}}}},
+		{flags: globalFlags{Quiet: true, Output: output.FormatJSON}, filter: filter},
+		{out: full},
+		{flags: globalFlags{Quiet: true, Output: output.FormatCSV}, out: full},
+		{flags: globalFlags{Output: output.FormatJSON}, out: full, err: errors.New("write token.txt: no space left on device")},
 	} {
-		d, stdout, stderr := showing(flags)
-		if err := d.showToken(ackView(res), res, "", nil); err != nil {
+		res := &ackResult{Items: []ackItem{}, Token: new("ktx1.abc")}
+		d, stdout, stderr := showing(c.flags)
+		d.filter = c.filter
+		if c.out != nil {
+			d.Out = c.out
+		}
+		err := d.showToken(ackView(res), res, c.err)
+		if c.out == nil && err != nil {
 			t.Fatal(err)
 		}
-		if !strings.Contains(stdout.String()+stderr.String(), "ktx1.abc") {
-			t.Errorf("%+v: stdout %q and stderr %q have no token", flags, stdout, stderr)
+		if n := strings.Count(stdout.String()+stderr.String(), "ktx1.abc"); n != 1 {
+			t.Errorf("%+v: stdout %q and stderr %q have the token %d times, want once", c, stdout, stderr, n)
 		}
+	}
+
+	res := &ackResult{Items: []ackItem{}, Token: new("ktx1.abc"), tokenKept: true}
+	d, _, stderr := showing(globalFlags{Output: output.FormatJSON})
+	d.filter = filter
+	if err := d.showToken(ackView(res), res, nil); err != nil || stderr.Len() > 0 {
+		t.Errorf("stderr %q, %v; a token that is in a file is not to be told", stderr, err)
+	}
+}
+
+// failingOut is a stdout that takes nothing.
+type failingOut struct{ err error }
+
+func (o failingOut) Write([]byte) (int, error) { return 0, o.err }
+
+// A token file that could not be written is not left behind: it would be taken for
+// one whose writer has died, and be in the way of the next.
+func TestTokenFileThatFails(t *testing.T) {
+	name := filepath.Join(t.TempDir(), "token.txt")
+	f, err := createTokenFile(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := f.f.Close(); err != nil { // any write fails then
+		t.Fatal(err)
+	}
+	res := &ackResult{TransactionalID: "billing-1", Token: new("ktx1.abc")}
+	if err := f.finish(res, nil); err == nil || !strings.Contains(ownHint(err), "kshare txn fence billing-1") || res.tokenKept {
+		t.Errorf("finish = %v, kept %v; want an error with a hint, and no token kept", err, res.tokenKept)
+	}
+	if _, err := os.Stat(name); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("the file: %v, want it gone", err)
 	}
 }
 

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/kshare/kshare/output"
@@ -207,6 +208,11 @@ func (t *tree) execute(ctx context.Context, args []string) error {
 			return needSubcommand(parent, []string{word})
 		}
 	}
+	if e, ok := errors.AsType[*pflag.InvalidValueError](err); ok && e.GetFlag().Value.Type() == "duration" {
+		if seconds, err := strconv.ParseFloat(e.GetValue(), 64); err == nil && seconds >= 0 {
+			return hintf(usagef("%s", e), "a duration has a unit: --%s %ss, or 500ms, 2m, 1h30m", e.GetFlag().Name, e.GetValue())
+		}
+	}
 	if cmd == t.root {
 		return hintf(usagef("%s", err), "'kshare --help' lists commands, 'kshare COMMAND --help' lists flags")
 	}
@@ -286,12 +292,17 @@ func noArgs(cmd *cobra.Command, args []string) error {
 
 // checkNotEmpty refuses flags whose value is empty, as that of --group "$GROUP"
 // is where the variable is not set: a script that names something must not get
-// the default instead.
+// the default instead. So is one of several values; but in a list of brokers, which
+// are as good without it, a comma too many is none.
 func checkNotEmpty(fs *pflag.FlagSet) error {
 	var err error
 	fs.Visit(func(f *pflag.Flag) {
-		empty := map[string]string{"string": "", "stringSlice": "[]"}
-		if s, ok := empty[f.Value.Type()]; ok && f.Value.String() == s && err == nil {
+		empty := f.Value.Type() == "string" && f.Value.String() == ""
+		if list, ok := f.Value.(pflag.SliceValue); ok {
+			values := list.GetSlice()
+			empty = len(values) == 0 || f.Name != "bootstrap-server" && slices.Contains(values, "")
+		}
+		if empty && err == nil {
 			err = hintf(usagef("--%s: the value is empty", f.Name), "leave the flag out to get the default")
 		}
 	})

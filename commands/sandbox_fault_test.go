@@ -1,8 +1,6 @@
 package commands
 
 import (
-	"context"
-	"errors"
 	"net/http"
 	"net/http/httptest"
 	"path/filepath"
@@ -16,25 +14,10 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// parseSandboxFault runs a command of "sandbox fault" with a run function that
-// keeps the options it was given.
+// parseSandboxFault is [parse] where every variable of the environment is env.
 func parseSandboxFault[O, R any](t *testing.T, newCmd func(*Deps, runFunc[O, R]) *cobra.Command, env, args string) (O, error) {
 	t.Helper()
-	var got O
-	stop := errors.New("parsed")
-	d := &Deps{Now: func() time.Time { return time.Time{} }, Getenv: func(string) string { return env }, flags: &globalFlags{}}
-	cmd := newCmd(d, func(_ context.Context, _ *Deps, o O) (R, error) {
-		got = o
-		var none R
-		return none, stop
-	})
-	cmd.SilenceErrors, cmd.SilenceUsage = true, true
-	cmd.SetArgs(strings.Fields(args))
-	err := cmd.ExecuteContext(t.Context())
-	if errors.Is(err, stop) {
-		err = nil
-	}
-	return got, err
+	return parse(t, &Deps{Getenv: func(string) string { return env }}, newCmd, strings.Fields(args))
 }
 
 func TestSandboxFaultParsing(t *testing.T) {

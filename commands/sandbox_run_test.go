@@ -9,28 +9,13 @@ import (
 	"reflect"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/twmb/franz-go/pkg/kerr"
 )
 
-// parsed runs "sandbox run" with args and returns the options it came to.
 func parsedSandboxRun(t *testing.T, args ...string) (sandboxRunOptions, error) {
 	t.Helper()
-	var got sandboxRunOptions
-	d := &Deps{Now: func() time.Time { return time.Time{} }, flags: &globalFlags{}}
-	stop := errors.New("parsed")
-	cmd := newSandboxRunCmd(d, func(_ context.Context, _ *Deps, o sandboxRunOptions) (*runningSandbox, error) {
-		got = o
-		return nil, stop
-	})
-	cmd.SilenceErrors, cmd.SilenceUsage = true, true
-	cmd.SetArgs(args)
-	err := cmd.ExecuteContext(t.Context())
-	if errors.Is(err, stop) {
-		err = nil
-	}
-	return got, err
+	return parse(t, &Deps{}, newSandboxRunCmd, args)
 }
 
 func TestSandboxRunParsing(t *testing.T) {

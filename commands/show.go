@@ -21,6 +21,9 @@ func (d *Deps) show(v output.View, err error) error {
 	if v.Time.IsZero() {
 		v.Time = d.Now().Truncate(time.Millisecond) // as exact as Kafka is
 	}
+	if v.ClusterID == "" {
+		v.ClusterID = d.clusterID
+	}
 	if !d.machine() {
 		for _, w := range v.Warnings {
 			d.Warn(w)
@@ -28,6 +31,9 @@ func (d *Deps) show(v output.View, err error) error {
 		if v.Table.Len() == 0 && v.Empty != "" {
 			d.Notice(v.Empty)
 		}
+	}
+	if v.HasTimes(d.options(0)) {
+		d.findTimeZone()
 	}
 	werr := output.Write(d.Out, v, d.options(d.width()))
 	if werr == nil {
@@ -87,7 +93,7 @@ func resultError(err error) error {
 	if isA[*output.ColumnsError]()(err) {
 		return columnsError(err, nil)
 	}
-	return stdoutError(err)
+	return hintf(stdoutError(err), "only its result could not be written; what it had to change is changed")
 }
 
 // stdoutError tells a reader that went away from a write that failed.

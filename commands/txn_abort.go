@@ -5,11 +5,13 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/kshare/kshare/cluster"
 	"github.com/kshare/kshare/drain"
 	"github.com/kshare/kshare/inspect"
 	"github.com/kshare/kshare/output"
+	"github.com/kshare/kshare/wire"
 	"github.com/spf13/cobra"
 )
 
@@ -50,7 +52,8 @@ and the epoch is that of these records.
 
 It stops where the transaction is open and lists the partition, since its
 coordinator will end it ('kshare txn fence' makes it), and where that cannot be
-seen (exit status 6); --force writes the marker all the same. It never does for
+seen, or whether the producer has staged anything there (exit status 6); --force
+writes the marker all the same. It never does for
 a transaction that is being committed, or whose records are in TX_PENDING though
 it was committed: 'kshare drain --abort-hanging' finishes the commit.
 
@@ -87,11 +90,12 @@ It needs ALTER or CLUSTER_ACTION on the cluster, and READ on the topic.`,
 	fs.Int64Var(&opts.ProducerID, "producer-id", -1, "`id` of the producer")
 	fs.Int16Var(&opts.ProducerEpoch, "producer-epoch", -1, "`epoch` of the producer")
 	fs.Int32Var(&opts.CoordinatorEpoch, "coordinator-epoch", -1, "`epoch` of the coordinator (default what the leader of the partition knows)")
+	hideDefaults(fs, "partition", "start-offset", "producer-id", "producer-epoch", "coordinator-epoch")
 	fs.BoolVar(&opts.Force, "force", false, "write it also where a coordinator may end the transaction")
 	fs.BoolVar(&opts.DryRun, "dry-run", false, "show what would be aborted, and do nothing")
 	from.addTo(fs)
 	opts.connection.addTo(fs)
-	return exits(cmd, exitAuth, exitUnsupported, exitRefused, exitFenced, exitUnknownOutcome)
+	return exits(cmd, exitAuth, exitUnsupported, exitRefused, exitFenced, exitUnknownOutcome, exitOtherwise)
 }
 
 // check returns a usage error for what the flags alone can tell.
@@ -195,6 +199,9 @@ func planTxnAbort(ctx context.Context, d *Deps, cl inspect.Cluster, opts txnAbor
 	}
 	res := &txnAbortResult{ClusterID: desc.ClusterID, Items: []txnAbort{a}, DryRun: opts.DryRun}
 	err = res.Items[0].judge(ctx, d, cl, desc.Brokers, opts)
+	if res.Items[0].Plan == "" {
+		return nil, err
+	}
 	d.Notice(fmt.Sprintf("%s-%d: producer %d, epoch %d: %s", a.Topic, a.Partition, a.ProducerID, a.ProducerEpoch, res.Items[0].Plan))
 	return res, err
 }
@@ -279,11 +286,54 @@ func (a *txnAbort) judge(ctx context.Context, d *Deps, cl inspect.Cluster, broke
 	case len(gaps) > 0:
 		return refuse(gaps[0].Advice, "it is not known whether a coordinator will end it: %s", gaps[0].Reason)
 	}
+	if a.Topic == statesTopic {
+		ev, err := inspect.Collect(ctx, cl, inspect.CollectOptions{Dialect: opts.Dialect, Now: d.Now})
+		if err != nil {
+			return err
+		}
+		if why, advice, err := a.staged(ev); err != nil {
+			return err
+		} else if why != "" {
+			return refuse(advice, "%s", why)
+		}
+	}
 	a.Plan = "its ABORT marker is written: " + outcome.Text
 	if owner == nil && a.Topic == statesTopic {
 		d.Warn("whether this transaction was committed is not known; if it was, its records are delivered again after the abort")
 	}
 	return nil
+}
+
+// staged looks for records that the producer has staged there: without any, a
+// marker would be of no use, and the producer, or the partition, another one than
+// was meant. It returns an error where there are none, and why that is not known
+// where it is not.
+func (a *txnAbort) staged(ev *inspect.Evidence) (why, advice string, err error) {
+	epochs := []string{}
+	for _, s := range ev.States {
+		for _, b := range s.Batches {
+			if s.StatePartition != a.Partition || b.DeliveryState != wire.TxPending || b.Staged.ProducerID != a.ProducerID {
+				continue
+			}
+			if b.Staged.ProducerEpoch == a.ProducerEpoch {
+				return "", "", nil
+			}
+			if e := fmt.Sprint(b.Staged.ProducerEpoch); !slices.Contains(epochs, e) {
+				epochs = append(epochs, e)
+			}
+		}
+	}
+	if len(epochs) > 0 {
+		return "", "", fmt.Errorf("records in %s-%d are staged by producer %d with epoch %s, not %d", a.Topic, a.Partition, a.ProducerID, strings.Join(epochs, " and "), a.ProducerEpoch)
+	}
+	none := fmt.Sprintf("no record is seen in %s-%d that producer %d has staged", a.Topic, a.Partition, a.ProducerID)
+	switch {
+	case len(ev.Gaps) > 0:
+		return none + ", and not all can be seen: " + ev.Gaps[0].Reason, ev.Gaps[0].Advice, nil
+	case !ev.Persists:
+		return none + ", which is no proof where leaders keep that in memory alone", "--force writes the marker all the same", nil
+	}
+	return "", "", hintf(errors.New(none), "'kshare inspect pending' shows what is staged, and by whom")
 }
 
 // holds reports whether a transaction of the producer is, or may be, the one that

@@ -58,6 +58,7 @@ needs DESCRIBE on all transactional IDs, and DESCRIBE and READ on the topics.`,
 	fs := cmd.Flags()
 	addRepeated(fs, &opts.Topics, "topic", "only this `topic`; may be repeated")
 	fs.Int32SliceVar(&opts.Partitions, "partition", nil, "only these `partitions` of the topics")
+	hideDefaults(fs, "partition")
 	fs.DurationVar(&opts.OlderThan, "older-than", 0, "only transactions whose last record is older than `duration`")
 	fs.BoolVar(&check, "check", false, "end with exit status 6 when anything hangs or is unknown")
 	opts.connection.addTo(fs)
@@ -67,8 +68,6 @@ needs DESCRIBE on all transactional IDs, and DESCRIBE and READ on the topics.`,
 // check returns a usage error for what the flags alone can tell.
 func (o *txnFindHangingOptions) check(changed func(string) bool) error {
 	switch {
-	case slices.Contains(o.Topics, ""):
-		return hintf(usagef("--topic: the value is empty"), "leave the flag out to get all")
 	case slices.ContainsFunc(o.Partitions, func(p int32) bool { return p < 0 }):
 		return usagef("--partition: want 0 or more")
 	case len(o.Partitions) > 0 && len(o.Topics) == 0:

@@ -55,7 +55,7 @@ Without acknowledgements it works on released Kafka as well.`,
 				return err
 			}
 			res, err := run(cmd.Context(), d, opts)
-			return d.showToken(txnPrepareView(res), res, opts.TokenFile, err)
+			return d.showToken(txnPrepareView(res), res, err)
 		},
 	}
 	fs := cmd.Flags()
@@ -70,7 +70,7 @@ Without acknowledgements it works on released Kafka as well.`,
 	fs.StringVar(&opts.TokenFile, tokenFileFlag, "", "write the token to a new `file` as well")
 	fs.BoolVar(&opts.DryRun, "dry-run", false, "tell what would be prepared, and do nothing")
 	opts.connection.addTo(fs)
-	return exits(cmd, exitPartial, exitAuth, exitUnsupported, exitRefused, exitFenced)
+	return exits(cmd, exitPartial, exitAuth, exitUnsupported, exitRefused, exitFenced, exitOtherwise)
 }
 
 // check returns a usage error for what the flags alone can tell.

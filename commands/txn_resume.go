@@ -2,10 +2,15 @@ package commands
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"os"
+	"regexp"
+	"slices"
 	"strings"
+	"sync"
+	"syscall"
 	"time"
 
 	"github.com/kshare/kshare/cluster"
@@ -64,6 +69,9 @@ func (s *tokenSource) read(cmd *cobra.Command, d *Deps, args []string, yes bool)
 		return "", usagef("the token is empty")
 	}
 	b, err := io.ReadAll(io.LimitReader(in, maxTokenFile))
+	if errors.Is(err, syscall.EISDIR) {
+		return "", usagef("--%s %s: is a directory, want a file", tokenFileFlag, s.File)
+	}
 	if err != nil {
 		return "", fmt.Errorf("read token: %w", err)
 	}
@@ -114,7 +122,7 @@ func newEndCmd(d *Deps, cmd *cobra.Command, decision string, run runFunc[txnEndO
 	from.addTo(fs)
 	fs.BoolVar(&opts.DryRun, "dry-run", false, "tell how the transaction stands and what would be done, and do nothing")
 	opts.connection.addTo(fs)
-	return exits(cmd, exitAuth, exitUnsupported, exitFenced, exitUnknownOutcome)
+	return exits(cmd, exitAuth, exitUnsupported, exitFenced, exitUnknownOutcome, exitOtherwise)
 }
 
 // runEnd reads the token and runs the operation.
@@ -126,7 +134,7 @@ func runEnd(cmd *cobra.Command, d *Deps, opts txnEndOptions, from *tokenSource, 
 	if err != nil {
 		return err
 	}
-	if opts.Token, err = txn.ParseToken(text); err != nil {
+	if opts.Token, err = parseToken(text); err != nil {
 		return err
 	}
 	if !opts.DryRun {
@@ -140,15 +148,17 @@ func runEnd(cmd *cobra.Command, d *Deps, opts txnEndOptions, from *tokenSource, 
 
 const endsLong = `
 
-The token is the argument, or is read from --token-file or, for -, from stdin.
+The token is the argument, or is read from --token-file or, for -, from stdin;
+all that a command printed with it may be there too.
 The transaction is looked up first: one that has ended is not ended again, and
 where that was as asked, the command succeeds. So it may be repeated until it
 does.
 
-It ends with 1 where the opposite was decided before, or the coordinator had
-aborted the transaction at its deadline; with 8 where another producer has used
-the transactional ID since, and with 9 where the coordinator knows nothing of
-the transaction any more: in both cases it cannot be told how it ended.
+It ends with 11 where the opposite was decided before, or the coordinator had
+aborted the transaction at its deadline: that is final. It ends with 8 where
+another producer has used the transactional ID since, and with 9 where the
+coordinator knows nothing of the transaction any more: in both cases it cannot be
+told how it ended.
 
 It needs WRITE and DESCRIBE on the transactional ID.`
 
@@ -197,7 +207,7 @@ transaction any more: in both cases it cannot be told how it ended.`,
 			if err != nil {
 				return err
 			}
-			if opts.Token, err = txn.ParseToken(text); err != nil {
+			if opts.Token, err = parseToken(text); err != nil {
 				if len(args) == 0 || args[0] == "-" || looksLikeToken(text) {
 					return err
 				}
@@ -212,10 +222,39 @@ transaction any more: in both cases it cannot be told how it ended.`,
 	return exits(cmd, exitAuth, exitUnsupported, exitFenced, exitUnknownOutcome)
 }
 
+// tokensIn returns the tokens in a text, each once.
+func tokensIn(text string) []string {
+	found := tokenPattern().FindAllString(text, -1)
+	slices.Sort(found)
+	return slices.Compact(found)
+}
+
+var tokenPattern = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`ktx1\.[A-Za-z0-9_-]+`) })
+
+// parseToken reads a token, or the one token in a text around it: all that a
+// command wrote when it prepared the transaction, in whatever format. What it finds
+// cannot be another by mistake: a token has a checksum.
+func parseToken(text string) (txn.Token, error) {
+	t, err := txn.ParseToken(text)
+	if err == nil {
+		return t, nil
+	}
+	found := tokensIn(text)
+	text = strings.TrimSpace(text)
+	switch {
+	case len(found) > 1:
+		return t, hintf(usagef("%d different tokens are given", len(found)), "give one at a time")
+	case len(found) == 1 && found[0] != text:
+		return txn.ParseToken(found[0])
+	case text != "" && !looksLikeToken(text):
+		return t, hintf(err, "'kshare txn prepare' and 'kshare ack --prepare' print it; if this is a transactional ID, 'kshare txn describe' tells how it stands, and 'kshare txn fence' aborts what it has open")
+	}
+	return t, err
+}
+
 // looksLikeToken holds for what was meant as a token and is damaged.
 func looksLikeToken(s string) bool {
-	s = strings.TrimSpace(s)
-	return strings.HasPrefix(s, "ktx1.") || strings.HasPrefix(s, "{")
+	return strings.HasPrefix(strings.TrimSpace(s), "{") || len(tokensIn(s)) > 0
 }
 
 // txnEndResult is what a token was found to stand for, and what was done about it.
@@ -325,6 +364,10 @@ func runTxnEnd(ctx context.Context, d *Deps, opts txnEndOptions) (*txnEndResult,
 	e := &res.Items[0]
 	r, err := txn.Resume(ctx, cl, opts.Token)
 	if err != nil {
+		if ctx.Err() != nil {
+			return nil, hintf(fmt.Errorf("look up the transaction of %q: %w", opts.Token.TransactionalID, context.Cause(ctx)),
+				"nothing was decided by this call; repeat it")
+		}
 		if !isA[*txn.NotKnownError]()(err) && !isA[*txn.FencedError]()(err) {
 			return nil, err
 		}

@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/kshare/kshare/output"
 	"github.com/kshare/kshare/txn"
 	"github.com/spf13/cobra"
 	"github.com/twmb/franz-go/pkg/kerr"
@@ -41,6 +42,7 @@ func TestTxnEndParsing(t *testing.T) {
 		{newTxnResumeCmd, "--abort|--dry-run|--token-file|" + file, abort},
 		{newTxnCommitCmd, "--token-file|" + file, want},
 		{newTxnDescribeCmd, token.String(), look},
+		{newTxnDescribeCmd, "token: " + token.String(), look},
 		{newTxnDescribeCmd, "billing-1", txnEndOptions{TransactionalID: "billing-1"}},
 	} {
 		if got, err := parseAct(t, c.cmd, c.args, true); err != nil || !reflect.DeepEqual(got, c.want) {
@@ -58,6 +60,7 @@ func TestTxnEndUsage(t *testing.T) {
 		"--commit|" + token + "|" + token:  "takes one token, and got 2",
 		"--commit|--token-file|x|" + token: "the token is given twice",
 		"--commit|--token-file|nowhere":    "open nowhere",
+		"--commit|--token-file|.":          "is a directory",
 		"--commit|billing-1":               "transaction token: ",
 		"--commit|" + token[:len(token)-1]: "transaction token: ",
 		"--commit|--dialect|x|" + token:    `--dialect "x"`,
@@ -78,6 +81,44 @@ func TestTxnEndUsage(t *testing.T) {
 }
 
 // The outcome is told plainly, and each has its exit code.
+// A pipe from the command that prepared has the token, whatever the format.
+func TestTokenInWhatWasPrinted(t *testing.T) {
+	token := goldenToken()
+	res := &ackResult{
+		Items: []ackItem{{Topic: "orders", Count: 1, Acknowledge: "accept", Result: ackPrepared}}, Outcome: ackPrepared,
+		TransactionalID: token.TransactionalID, Token: new(token.String()),
+	}
+	for _, format := range []output.Format{output.FormatTable, output.FormatWide, output.FormatJSON, output.FormatYAML} {
+		d, stdout, _ := showing(globalFlags{Output: format})
+		if err := d.showToken(ackView(res), res, nil); err != nil {
+			t.Fatal(err)
+		}
+		if got, err := parseToken(stdout.String()); err != nil || !reflect.DeepEqual(got, token) {
+			t.Errorf("%s: %+v, %v; want %+v", format, got, err, token)
+		}
+	}
+	other := token
+	other.TransactionalID = "billing-2"
+	both := token.String() + "\n" + other.String()
+	if _, err := parseToken(both); err == nil || !strings.Contains(err.Error(), "2 different tokens") {
+		t.Errorf("two tokens: %v, want them refused", err)
+	}
+	if got, err := parseToken(token.String() + "\n" + token.String()); err != nil || !reflect.DeepEqual(got, token) {
+		t.Errorf("the same twice: %+v, %v; want it", got, err)
+	}
+	for text, hint := range map[string]string{
+		"billing-1":         "kshare txn fence",
+		token.String()[:20]: "take it whole",
+		"token: " + token.String()[:20] + "  \n\n": "take it whole",
+		"": "may have died",
+	} {
+		_, err := parseToken(text)
+		if code, got := classify(err); code != exitUsage || !strings.Contains(got, hint) {
+			t.Errorf("%q: %v, code %d, hint %q; want one about %q", text, err, code, got, hint)
+		}
+	}
+}
+
 func TestTxnEndTells(t *testing.T) {
 	none := errors.New("x")
 	for _, c := range []struct {
@@ -92,9 +133,10 @@ func TestTxnEndTells(t *testing.T) {
 	}{
 		{"committed", decideCommit, false, txn.OutcomeOpen, txn.OutcomeCommitted, nil, "committed", "committed", "committed", 0},
 		{"again", decideCommit, false, txn.OutcomeCommitted, txn.OutcomeCommitted, nil, "already_committed", "committed", "already", 0},
-		{"aborted before", decideCommit, false, txn.OutcomeAborted, txn.OutcomeAborted, &txn.AbortedError{}, "already_aborted", "aborted", "cannot be committed", 1},
-		{"aborted at its deadline", decideCommit, true, txn.OutcomeOpen, txn.OutcomeAborted, &txn.AbortedError{Err: kerr.InvalidTxnState}, "already_aborted", "aborted", "past its deadline", 1},
-		{"committed before", decideAbort, false, txn.OutcomeCommitted, txn.OutcomeCommitted, &txn.CommittedError{}, "already_committed", "committed", "cannot be aborted", 1},
+		{"aborted before", decideCommit, false, txn.OutcomeAborted, txn.OutcomeAborted, &txn.AbortedError{}, "already_aborted", "aborted", "cannot be committed", 11},
+		{"aborted meanwhile", decideCommit, false, txn.OutcomeOpen, txn.OutcomeAborted, &txn.AbortedError{Err: kerr.ProducerFenced}, "already_aborted", "aborted", "cannot be committed", 11},
+		{"aborted at its deadline", decideCommit, true, txn.OutcomeOpen, txn.OutcomeAborted, &txn.AbortedError{Err: kerr.InvalidTxnState}, "already_aborted", "aborted", "past its deadline", 11},
+		{"committed before", decideAbort, false, txn.OutcomeCommitted, txn.OutcomeCommitted, &txn.CommittedError{}, "already_committed", "committed", "cannot be aborted", 11},
 		{"lost", decideCommit, false, txn.OutcomeOpen, txn.OutcomeUnknown, &txn.OutcomeUnknownError{Err: none}, "unknown", "unknown", "not known", 9},
 		{"fenced", decideCommit, false, txn.OutcomeUnknown, txn.OutcomeUnknown, &txn.FencedError{Err: kerr.ProducerFenced}, "fenced", "unknown", "cannot be told", 8},
 		{"not known", decideAbort, false, txn.OutcomeUnknown, txn.OutcomeUnknown, &txn.NotKnownError{}, "not_known", "unknown", "cannot be told", 9},

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/kshare/kshare/inspect"
+	"github.com/kshare/kshare/wire"
 )
 
 func TestTxnParsing(t *testing.T) {
@@ -67,7 +68,6 @@ func TestTxnUsage(t *testing.T) {
 	})
 	for args, want := range map[string]string{
 		"x":                           "takes no argument",
-		"--topic|":                    "--topic: the value is empty",
 		"--partition|1":               "--partition needs --topic",
 		"--topic|a|--partition|-1":    "--partition: want 0 or more",
 		"--older-than|0s":             "--older-than 0s: want a positive duration",
@@ -111,4 +111,43 @@ func TestTxnGolden(t *testing.T) {
 	fence.Time, abort.Time = pendingNoon, pendingNoon
 	golden(t, filepath.Join("testdata", "txn_fence.golden"), allFormats(t, fence))
 	golden(t, filepath.Join("testdata", "txn_abort.golden"), allFormats(t, abort))
+}
+
+// A marker for __share_group_state is for records that are there.
+func TestTxnAbortStaged(t *testing.T) {
+	batch := func(state wire.RecordState, id int64, epoch int16) wire.StateBatch {
+		return wire.StateBatch{FirstOffset: 1, LastOffset: 2, DeliveryState: state, Staged: wire.StagedOwner{ProducerID: id, ProducerEpoch: epoch}}
+	}
+	states := func(partition int32, batches ...wire.StateBatch) *inspect.Evidence {
+		return &inspect.Evidence{Persists: true, States: []inspect.ShareState{{StatePartition: partition, Batches: batches}}}
+	}
+	gap := states(7)
+	gap.Gaps = []inspect.Gap{{Reason: "a broker is silent", Advice: "start it"}}
+	for name, tt := range map[string]struct {
+		ev                *inspect.Evidence
+		why, advice, fail string // of each the beginning
+	}{
+		"staged":                 {ev: states(7, batch(wire.TxPending, 1, 0), batch(wire.TxPending, 4000, 3))},
+		"by another producer":    {ev: states(7, batch(wire.TxPending, 4001, 3)), fail: "no record is seen"},
+		"with another epoch":     {ev: states(7, batch(wire.TxPending, 4000, 2)), fail: "records in __share_group_state-7 are staged by producer 4000 with epoch 2, not 3"},
+		"in another partition":   {ev: states(8, batch(wire.TxPending, 4000, 3)), fail: "no record is seen"},
+		"not pending any more":   {ev: states(7, batch(wire.Acknowledged, 4000, 3)), fail: "no record is seen"},
+		"nothing, with a gap":    {ev: gap, why: "no record is seen in __share_group_state-7 that producer 4000 has staged, and not all can be seen: a broker is silent", advice: "start it"},
+		"nothing, or in memory":  {ev: &inspect.Evidence{}, why: "no record is seen in __share_group_state-7 that producer 4000 has staged, which is no proof", advice: "--force"},
+		"staged, and with a gap": {ev: &inspect.Evidence{States: states(7, batch(wire.TxPending, 4000, 3)).States, Gaps: gap.Gaps}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			a := txnAbort{Topic: statesTopic, Partition: 7, ProducerID: 4000, ProducerEpoch: 3}
+			why, advice, err := a.staged(tt.ev)
+			fail := ""
+			if err != nil {
+				fail = err.Error()
+			}
+			for _, s := range []struct{ what, got, want string }{{"why", why, tt.why}, {"advice", advice, tt.advice}, {"error", fail, tt.fail}} {
+				if !strings.HasPrefix(s.got, s.want) || (s.got == "") != (s.want == "") {
+					t.Errorf("%s: %q, want %q", s.what, s.got, s.want)
+				}
+			}
+		})
+	}
 }

@@ -41,11 +41,12 @@ func fenceWire(t *testing.T, code int16, times, exit int, args ...string) cmdtes
 // R20: a coordinator that is still aborting is asked again; one that never is done
 // ends the command by its deadline, not by the producer's.
 func TestTxnFenceConcurrent(t *testing.T) {
+	t.Parallel()
 	res := fenceWire(t, kerr.ConcurrentTransactions.Code, 3, 0)
 	if !strings.Contains(res.Stdout, `"result": "fenced"`) {
 		t.Errorf("document %s", res.Stdout)
 	}
-	res = fenceWire(t, kerr.ConcurrentTransactions.Code, -1, 7, "--timeout", "1s")
+	res = fenceWire(t, kerr.ConcurrentTransactions.Code, -1, 7, "--timeout", "4s")
 	line := res.ErrorLine(t)
 	if msg := line["error"].(string); !strings.Contains(msg, "CONCURRENT_TRANSACTIONS") || !strings.Contains(res.Stdout, `"result": "failed"`) || line["broker"] == nil {
 		t.Errorf("error %v, document %s", line, res.Stdout)
@@ -54,7 +55,8 @@ func TestTxnFenceConcurrent(t *testing.T) {
 
 // R18: a coordinator that says that it is none is not asked for ever, and named.
 func TestTxnFenceNotCoordinator(t *testing.T) {
-	line := fenceWire(t, kerr.NotCoordinator.Code, -1, 7, "--timeout", "1s").ErrorLine(t)
+	t.Parallel()
+	line := fenceWire(t, kerr.NotCoordinator.Code, -1, 7, "--timeout", "4s").ErrorLine(t)
 	if msg := line["error"].(string); !strings.Contains(msg, "NOT_COORDINATOR") || line["broker"] == nil || line["hint"] == nil {
 		t.Errorf("error %v", line)
 	}

@@ -100,16 +100,22 @@ func (a *attempts) forget(r *kgo.Record) {
 
 // isolate splits a batch so that each record that has failed before is in one of
 // its own, after all others: whatever it does then, it does to itself.
-func (a *attempts) isolate(b *share.Batch) []*share.Batch {
-	if len(a.known) == 0 {
+//
+// So is a record that has few deliveries left. Records that are too slow are found
+// one by one, and each costs those that share its batch a delivery: with some of
+// them in one batch, all the others would come to the group's limit.
+func (w *worker) isolate(b *share.Batch) []*share.Batch {
+	few := max(2, w.limits.deliveries-sparedDeliveries)
+	rare := w.transformer != nil && mostDeliveries(b) >= few
+	if len(w.failed.known) == 0 && !rare {
 		return []*share.Batch{b}
 	}
-	rest, failed := b.Split(func(r *kgo.Record) bool {
-		_, ok := a.known[idOf(r)]
-		return ok
+	rest, alone := b.Split(func(p *share.PartitionBatch, r *kgo.Record) bool {
+		_, failed := w.failed.known[idOf(r)]
+		return failed || rare && p.DeliveryCount(r.Offset) >= few
 	})
 	if rest.Acquired() == 0 {
-		return failed
+		return alone
 	}
-	return append([]*share.Batch{rest}, failed...)
+	return append([]*share.Batch{rest}, alone...)
 }

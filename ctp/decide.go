@@ -104,19 +104,21 @@ func (w *worker) transformAll(ctx, tctx context.Context, t transformer, in []sou
 		next := 0
 		err := t.transform(tctx, in[:n], func(i int, out []*kgo.Record, err error) error {
 			next = i + 1
-			return w.decide(ctx, in[i], out, err, d)
+			return w.decide(in[i], out, err, d)
 		})
 		switch {
 		case err == nil:
 		case ctx.Err() != nil:
 			return context.Cause(ctx)
+		case errors.Is(err, errNotTaken):
+			return err
 		case tctx.Err() != nil && next < n:
 			return &slowError{record: in[next], took: w.opts.Now().Sub(t.since())}
 		default:
 			return err
 		}
 		if n < len(in) {
-			if err := w.decide(ctx, in[n], nil, w.failed.spent(in[n]), d); err != nil {
+			if err := w.decide(in[n], nil, w.failed.spent(in[n]), d); err != nil {
 				return err
 			}
 			n++
@@ -128,7 +130,7 @@ func (w *worker) transformAll(ctx, tctx context.Context, t transformer, in []sou
 
 // decide notes what becomes of one record, and produces. What the destination
 // does not take is a matter of the record, as what cannot be transformed is.
-func (w *worker) decide(ctx context.Context, s source, out []*kgo.Record, err error, d *decisions) error {
+func (w *worker) decide(s source, out []*kgo.Record, err error, d *decisions) error {
 	r, offset := s.record, s.record.Offset
 	if err == nil {
 		err = w.fits(out)
@@ -138,7 +140,7 @@ func (w *worker) decide(ctx context.Context, s source, out []*kgo.Record, err er
 		d.staged.Add(s.tp, offset, wire.Accept)
 		d.accepted++
 		for _, o := range out {
-			if err := w.produce(ctx, o, s.tp.Partition, d); err != nil {
+			if err := w.produce(o, s.tp.Partition, d); err != nil {
 				return err
 			}
 		}
@@ -148,13 +150,12 @@ func (w *worker) decide(ctx context.Context, s source, out []*kgo.Record, err er
 	case Reject:
 		if w.opts.DeadLetterTopic != "" {
 			letter := w.deadLetter(s, err)
-			if n := batchBytes(letter); n > int64(w.maxDead) {
-				return s.refused(fmt.Errorf("%w; its dead letter would have %d bytes, topic %q takes %d (max.message.bytes)", err, n, w.opts.DeadLetterTopic, w.maxDead))
+			if derr := w.dead.takes(letter); derr != nil {
+				return s.refused(fmt.Errorf("%w; its dead letter cannot be produced: %w", err, derr))
 			}
-			if err := w.session.Produce(ctx, letter); err != nil {
+			if err := w.handToProducer(letter, d); err != nil {
 				return err
 			}
-			d.produced++
 			d.dead++
 		}
 		d.staged.Add(s.tp, offset, wire.Reject)
@@ -172,8 +173,8 @@ func (w *worker) decide(ctx context.Context, s source, out []*kgo.Record, err er
 // fits returns an error for what the destination does not take.
 func (w *worker) fits(out []*kgo.Record) error {
 	for _, o := range out {
-		if n := batchBytes(o); n > int64(w.maxRecord) {
-			return fmt.Errorf("%w: it would have %d bytes, topic %q takes %d (max.message.bytes)", ErrTooLarge, n, w.opts.To, w.maxRecord)
+		if err := w.to.takes(o); err != nil {
+			return err
 		}
 	}
 	return nil

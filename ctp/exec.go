@@ -162,7 +162,7 @@ func (x *execTransformer) transform(ctx context.Context, in []source, done func(
 		if x.inRow > x.maxAttempts+restartsInRow {
 			return x.fault(fmt.Errorf("started %d times in a row without an answer: %w", x.inRow, died.err))
 		}
-		if sent > 1 || window > 1 {
+		if sent != 1 || window > 1 { // no record was it alone
 			alone = max(alone, first+sent)
 			continue
 		}
@@ -226,14 +226,18 @@ func (x *execTransformer) exchange(ctx context.Context, in []source, done func(i
 	}
 	c := x.child
 	q := &questions{in: in, lines: make([][]byte, len(in))}
+	timer := time.NewTimer(x.cfg.Timeout)
+	defer timer.Stop()
 	select {
 	case c.offers <- q:
+	case <-timer.C: // it does not read what it has answered already
+		x.kill()
+		return 0, 0, &diedError{ErrExecTimeout}
 	case <-ctx.Done():
+		x.kill()
 		return 0, 0, context.Cause(ctx)
 	}
 	given := func() int { return max(int(q.written.Load()), answered) }
-	timer := time.NewTimer(x.cfg.Timeout)
-	defer timer.Stop()
 	for {
 		select {
 		case lines, ok := <-c.answers:
@@ -306,6 +310,7 @@ type questions struct {
 type child struct {
 	cmd     *exec.Cmd
 	stdin   io.WriteCloser
+	stdout  io.Closer
 	offers  chan *questions // to the writer
 	answers chan []byte     // whole lines; closed at the end of stdout
 	free    chan []byte     // of those, what is not needed any more
@@ -335,7 +340,7 @@ func startChild(cfg Exec) (*child, error) {
 	if err := cmd.Start(); err != nil {
 		return nil, err
 	}
-	c := &child{cmd: cmd, stdin: stdin, offers: make(chan *questions), answers: make(chan []byte, 16), free: make(chan []byte, 4), quit: make(chan struct{})}
+	c := &child{cmd: cmd, stdin: stdin, stdout: stdout, offers: make(chan *questions), answers: make(chan []byte, 16), free: make(chan []byte, 4), quit: make(chan struct{})}
 	go c.write()
 	go c.read(stdout)
 	return c, nil
@@ -456,17 +461,25 @@ func (c *child) stop() {
 
 // kill ends the program and what it has started, at once.
 func (c *child) kill() {
-	killGroup(c.cmd)
+	c.end()
 	c.stop()
 	for range c.answers { // until the reader has ended
 	}
 	_ = c.cmd.Wait() // that it was killed is known
 }
 
+// end kills the program and what it has started. What has left its process group,
+// as a daemon does, lives on and may hold its stdout, of which nothing is wanted any
+// more: the reader does not wait for that.
+func (c *child) end() {
+	killGroup(c.cmd)
+	_ = c.stdout.Close() // it was read to its end, or is not read any more
+}
+
 // leave closes stdin, and kills what has not ended soon after.
 func (c *child) leave() {
 	c.stop()
-	t := time.AfterFunc(execLeave, func() { killGroup(c.cmd) })
+	t := time.AfterFunc(execLeave, c.end)
 	defer t.Stop()
 	for range c.answers { // until the reader has ended
 	}

@@ -2,6 +2,7 @@ package ctp_test
 
 import (
 	"bufio"
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -24,10 +25,25 @@ const programEnv = "CTP_TEST_PROGRAM"
 // program answers each line with itself, but for lines with "poison".
 func program(mode string) int {
 	fmt.Fprintln(os.Stderr, "started") //nolint:forbidigo // it is a process of its own
-	in := bufio.NewReader(os.Stdin)    //nolint:forbidigo // the same
-	out := bufio.NewWriter(os.Stdout)  //nolint:forbidigo // it is a process of its own
+	mode, leash, _ := strings.Cut(mode, "@")
+	switch {
+	case mode == "daemon":
+		leashed(leash)
+		return 0
+	case leash != "":
+		startDaemon(leash)
+	}
+	in := bufio.NewReader(os.Stdin)   //nolint:forbidigo // the same
+	out := bufio.NewWriter(os.Stdout) //nolint:forbidigo // it is a process of its own
 	defer out.Flush()
 	for n := 0; ; n++ {
+		if mode == "skips" {
+			if _, err := in.ReadSlice('\n'); err != nil { // long enough for it
+				_, _ = fmt.Fprintln(out, "[]")
+				_ = out.Flush()
+				select {}
+			}
+		}
 		line, err := in.ReadString('\n')
 		if err != nil {
 			return 0
@@ -168,6 +184,25 @@ func TestRunExecHangs(t *testing.T) {
 		t.Errorf("Run = %+v, want %d consumed, 1 rejected", res, n)
 	}
 	wantEachOnce(t, e.committed(), n, poison)
+}
+
+// A program that has answered and does not read any more is not waited for until
+// the transaction has to end, and no record is to blame.
+func TestRunExecDoesNotRead(t *testing.T) {
+	e := newEnv(t, "kip")
+	// More than a pipe holds.
+	e.produce(2, func(int) []byte { return bytes.Repeat([]byte{'"'}, 600_000) })
+	opts := e.options()
+	opts.BatchRecords, opts.Workers = 1, 1
+	opts.OnError, opts.MaxAttempts = ctp.Reject, 1
+	opts.TxnTimeout = 10 * time.Second
+	opts.Exec = e.program("skips")
+	opts.Exec.Timeout = time.Second
+	res := e.run(opts)
+	if res.Consumed != 2 || res.Rejected != 0 || res.Aborted != 0 || res.ExecRestarts != 1 {
+		t.Errorf("Run = %+v, want 2 consumed by 2 programs, nothing rejected or aborted", res)
+	}
+	e.wantQuiet()
 }
 
 // A program that is broken costs no record: the run ends, and nothing is rejected.

@@ -52,7 +52,7 @@ func (w *worker) hold(ctx context.Context, b *share.Batch, guard txn.Guard) erro
 			if w.noRenew.Load() {
 				continue
 			}
-			if err := w.consumer.RenewWaiting(ctx); err != nil && ctx.Err() == nil {
+			if err := w.renew(ctx, new(share.Batch)); err != nil && ctx.Err() == nil {
 				w.opts.Warn(err)
 				renew.Stop()
 			}

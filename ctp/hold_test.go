@@ -4,10 +4,13 @@ import (
 	"context"
 	"errors"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/kshare/kshare/ctp"
+	"github.com/kshare/kshare/txn"
+	"github.com/twmb/franz-go/pkg/kgo"
 )
 
 // A transaction is held with everything staged and nothing visible, for longer
@@ -41,6 +44,44 @@ func TestRunHoldsBeforeCommit(t *testing.T) {
 			}
 			wantEachOnce(e.t, e.committed(), n, nil)
 			e.wantQuiet()
+		})
+	})
+}
+
+// Records that are staged later than their locks allow are not held either: they
+// may have been delivered to somebody else before.
+func TestRunHoldsNothingThatIsLate(t *testing.T) {
+	eachDialect(t, func(t *testing.T, dialect string) {
+		bubble(t, dialect, func(e *env) {
+			const n = 50
+			e.produce(n, plain)
+			var ahead atomic.Int64 // of the clock, as for a process that was halted
+			holds, late := 0, 0
+			opts := e.options()
+			opts.Now = func() time.Time { return time.Now().Add(time.Duration(ahead.Load())) }
+			opts.HoldBeforeCommit = time.Second
+			opts.Transform = func(_ context.Context, r *kgo.Record) ([]*kgo.Record, error) {
+				if string(r.Key) == "7" && late == 0 {
+					ahead.Store(int64(25 * time.Second)) // less than a fifth of the lock is left
+				}
+				return []*kgo.Record{r}, nil
+			}
+			opts.Holding = func(ctp.Hold) {
+				if holds++; ahead.Load() != 0 {
+					e.t.Error("a transaction is held whose locks leave no margin")
+				}
+			}
+			opts.Warn = func(err error) {
+				if _, ok := errors.AsType[*txn.GuardError](err); ok {
+					late++
+					ahead.Store(0)
+				}
+			}
+			res := e.run(opts)
+			if late != 1 || holds == 0 || res.Aborted != 1 || res.Consumed != n || res.LockExpired == 0 {
+				e.t.Errorf("Run = %+v, %d holds, %d of them refused; want one aborted, and all %d consumed", res, holds, late, n)
+			}
+			wantEachOnce(e.t, e.committed(), n, nil)
 		})
 	})
 }

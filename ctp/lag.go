@@ -79,12 +79,11 @@ func readLogs(ctx context.Context, cl *cluster.Client, topic string, partitions 
 	if len(unclear) == 0 {
 		return nil, nil
 	}
-	const earliest, latest = -2, -1
-	firsts, err := listOffsets(ctx, cl, topic, unclear, earliest)
+	firsts, err := listOffsets(ctx, cl, topic, unclear, earliestOffset)
 	if err != nil {
 		return nil, err
 	}
-	ends, err := listOffsets(ctx, cl, topic, unclear, latest)
+	ends, err := listOffsets(ctx, cl, topic, unclear, latestOffset)
 	if err != nil {
 		return nil, err
 	}
@@ -158,8 +157,13 @@ func groupPartitions(ctx context.Context, cl *cluster.Client, group string, t cl
 	return out, nil
 }
 
-// listOffsets returns the offsets of partitions for one of ListOffsets' special
-// timestamps.
+// ListOffsets' special timestamps.
+const (
+	latestOffset   = -1
+	earliestOffset = -2
+)
+
+// listOffsets returns the offsets of partitions for one of the special timestamps.
 func listOffsets(ctx context.Context, cl *cluster.Client, topic string, partitions []int32, timestamp int64) (map[int32]int64, error) {
 	req := kmsg.NewPtrListOffsetsRequest()
 	req.ReplicaID = -1

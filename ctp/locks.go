@@ -3,6 +3,7 @@ package ctp
 import (
 	"context"
 	"errors"
+	"slices"
 	"time"
 
 	"github.com/kshare/kshare/share"
@@ -56,10 +57,27 @@ func (w *worker) keepLocks(ctx context.Context, b *share.Batch) *lockKeeper {
 // renew renews the locks of b and of what waits behind it, which otherwise would
 // be delivered again and again without ever being looked at.
 func (w *worker) renew(ctx context.Context, b *share.Batch) error {
-	if err := w.consumer.Renew(ctx, b); err != nil {
+	all := &share.Batch{Partitions: slices.Concat(b.Partitions, w.aside.Partitions)}
+	if err := w.consumer.Renew(ctx, all); err != nil {
 		return err
 	}
 	return w.consumer.RenewWaiting(ctx)
+}
+
+// setAside notes what waits for its turn while a part of the same batch is in work.
+func (w *worker) setAside(parts []*share.Batch) {
+	w.aside = new(share.Batch)
+	for _, p := range parts {
+		w.aside.Partitions = append(w.aside.Partitions, p.Partitions...)
+	}
+}
+
+// freshen renews the locks of a part that has waited, if not much is left of them.
+// That it fails is told when the locks are found to have run out.
+func (w *worker) freshen(ctx context.Context, b *share.Batch) {
+	if !w.noRenew.Load() && w.opts.Now().After(b.LockDeadline().Add(-b.LockDuration()/2)) {
+		_ = w.renew(ctx, b)
+	}
 }
 
 // stop ends the renewing and waits for the one that is under way: to cut it off

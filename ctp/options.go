@@ -257,6 +257,10 @@ type Counts struct {
 	Unknown      atomic.Int64 // transactions whose outcome is unknown
 	Unconfirmed  atomic.Int64 // source records that may be produced again: AtLeastOnce, committed and not acknowledged
 	LockExpired  atomic.Int64 // source records that were given up because their acquisition locks had run out, or left no margin
+	// Gone counts source records that were deleted from their topic before their
+	// transaction was committed: brokers take such acknowledgements, and nothing comes
+	// of them. What they became is produced; none of the other counts has them.
+	Gone         atomic.Int64
 	ExecRestarts atomic.Int64 // programs of Exec that were started in place of one that had ended
 }
 
@@ -280,6 +284,7 @@ type Result struct {
 	Unknown      int64 // transactions whose outcome is unknown
 	Unconfirmed  int64 // source records that may be produced again: AtLeastOnce, committed and not acknowledged
 	LockExpired  int64 // source records that were given up because their acquisition locks had run out, or left no margin
+	Gone         int64 // source records that were deleted before their transaction was committed, see Counts
 	ExecRestarts int64 // programs of Exec that were started in place of one that had ended
 	Elapsed      time.Duration
 }
@@ -291,7 +296,7 @@ func (o *Options) result(dialect string, elapsed time.Duration) *Result {
 		Consumed: c.Consumed.Load(), Produced: c.Produced.Load(), Acknowledged: c.Acknowledged.Load(),
 		Rejected: c.Rejected.Load(), DeadLetters: c.DeadLetters.Load(), Released: c.Released.Load(),
 		Committed: c.Committed.Load(), Aborted: c.Aborted.Load(), Unknown: c.Unknown.Load(), Unconfirmed: c.Unconfirmed.Load(),
-		LockExpired: c.LockExpired.Load(), ExecRestarts: c.ExecRestarts.Load(),
+		LockExpired: c.LockExpired.Load(), Gone: c.Gone.Load(), ExecRestarts: c.ExecRestarts.Load(),
 		Elapsed: elapsed,
 	}
 }

@@ -313,6 +313,42 @@ func TestRunCommitArrivesBeforeTheAbort(t *testing.T) {
 	})
 }
 
+// The only records that are left are staged in a transaction that could not be
+// aborted. Nobody else gets them back: the worker does, and does not wait until the
+// transaction times out.
+func TestRunAbortsInTheEnd(t *testing.T) {
+	eachDialect(t, func(t *testing.T, dialect string) {
+		bubble(t, dialect, func(e *env) {
+			const n = 2
+			e.produce(n, plain)
+			var broken atomic.Bool
+			silent := func(_ string, frame []byte) fate {
+				commit, end := endOf(frame)
+				broken.Store(broken.Load() || end && !commit)
+				if broken.Load() && (end || binary.BigEndian.Uint16(frame[4:]) == uint16(kmsg.DescribeTransactions)) {
+					return cutBefore
+				}
+				return arrives
+			}
+			e.fate.Store(&silent)
+			opts := e.options()
+			opts.BatchRecords, opts.AbortEvery = 1, n
+			var failed time.Time
+			opts.Warn = func(err error) {
+				if strings.HasPrefix(err.Error(), "abort: ") && failed.IsZero() {
+					failed = time.Now()
+					e.fate.Store(nil)
+				}
+			}
+			res := e.run(opts)
+			if took := time.Since(failed); !broken.Load() || failed.IsZero() || took > 10*time.Second {
+				e.t.Errorf("Run = %+v %s after an abort failed, want it within 10 s", res, took)
+			}
+			e.wantOutcome(n, res)
+		})
+	})
+}
+
 // deliver sends a request over a connection of its own, and waits for its answer.
 func (e *env) deliver(address string, frame []byte) {
 	e.t.Helper()

@@ -67,22 +67,35 @@ func (w *worker) throttle(ctx context.Context, n int) error {
 }
 
 // StalledError says that nothing was committed for a while although the group
-// has records left.
+// has records left, or nobody could be asked whether it has.
 type StalledError struct {
 	GroupID string
 	Topic   string
 	For     time.Duration
+	Err     error // why nobody could be asked; nil when there are records
 }
 
 // Error names the group and the topic.
 func (e *StalledError) Error() string {
+	if e.Err != nil {
+		return fmt.Sprintf("nothing was committed for %s, and whether share group %q has records left of topic %q cannot be found out: %v", e.For, e.GroupID, e.Topic, e.Err)
+	}
 	return fmt.Sprintf("nothing was committed for %s, and share group %q has records left of topic %q", e.For, e.GroupID, e.Topic)
 }
 
+// Unwrap returns why nobody could be asked.
+func (e *StalledError) Unwrap() error { return e.Err }
+
 // Hint says who may have them.
 func (e *StalledError) Hint() string {
+	if e.Err != nil {
+		return "the cluster does not answer, or not as it should: 'kshare doctor' looks at it"
+	}
 	return "another member may hold them, or a transaction: 'kshare inspect pending' and 'kshare inspect group' tell"
 }
+
+// done counts the source records that will not come again.
+func (r *run) done() int64 { return r.opts.Counts.Consumed.Load() + r.opts.Counts.Gone.Load() }
 
 // watch ends the run with *StalledError when it stalls. The function that it
 // returns ends the watching.
@@ -94,23 +107,31 @@ func (r *run) watch(ctx context.Context, cancel context.CancelCauseFunc) (stop f
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		last := r.opts.Counts.Consumed.Load()
+		last := r.done()
 		tick := time.NewTicker(r.opts.StallTimeout)
 		defer tick.Stop()
+		unanswered := 0 // in a row
 		for {
 			select {
 			case <-tick.C:
 			case <-ctx.Done():
 				return
 			}
-			now := r.opts.Counts.Consumed.Load()
+			now := r.done()
 			if now != last {
-				last = now
+				last, unanswered = now, 0
 				continue
 			}
+			// An outage may be short, and the group idle: it is asked twice.
 			empty, err := groupEmpty(ctx, r.cl, r.opts.GroupID, r.opts.From, false)
-			if err == nil && !empty && r.opts.Counts.Consumed.Load() == last {
-				cancel(&StalledError{GroupID: r.opts.GroupID, Topic: r.opts.From, For: r.opts.StallTimeout})
+			switch {
+			case err != nil:
+				unanswered++
+			case empty:
+				unanswered = 0
+			}
+			if (err == nil && !empty || unanswered >= 2) && ctx.Err() == nil && r.done() == last {
+				cancel(&StalledError{GroupID: r.opts.GroupID, Topic: r.opts.From, For: r.opts.StallTimeout, Err: err})
 				return
 			}
 		}

@@ -61,6 +61,47 @@ func TestRunSlowRecordIsIsolated(t *testing.T) {
 	})
 }
 
+// Several records that each take longer than a transaction may: while one is tried
+// alone, those that wait for their turn behind it keep their locks, and lose no
+// delivery to it.
+func TestRunSlowRecordsDoNotCostEachOther(t *testing.T) {
+	eachDialect(t, func(t *testing.T, dialect string) {
+		bubble(t, dialect, func(e *env) {
+			const n = 60
+			slow := func(i int) bool { return i%10 == 7 }
+			e.produce(n, plain)
+			tries := make(map[string]int)
+			opts := e.options()
+			opts.OnError, opts.MaxAttempts = ctp.Reject, 3
+			opts.Transform = func(ctx context.Context, r *kgo.Record) ([]*kgo.Record, error) {
+				if i, _ := strconv.Atoi(string(r.Key)); !slow(i) {
+					return []*kgo.Record{r}, nil
+				}
+				tries[string(r.Key)]++
+				<-ctx.Done()
+				return nil, context.Cause(ctx)
+			}
+			ctx, cancel := context.WithTimeout(e.t.Context(), e.limit)
+			defer cancel()
+			res, err := ctp.Run(ctx, e.cl, opts)
+			if err != nil {
+				e.t.Fatalf("Run: %v (%+v)", err, res)
+			}
+			if res.Consumed != n || res.Rejected != n/10 || res.LockExpired != 0 {
+				e.t.Errorf("Run = %+v, want %d consumed, %d of them rejected, and no lock to expire", res, n, n/10)
+			}
+			// Deliveries in which another one came first count as tries, but for the last.
+			for key, times := range tries {
+				if times > opts.MaxAttempts {
+					e.t.Errorf("record %s was tried %d times, want at most %d", key, times, opts.MaxAttempts)
+				}
+			}
+			wantEachOnce(e.t, e.committed(), n, slow)
+			e.wantQuiet()
+		})
+	})
+}
+
 // Records come no faster than the rate, even if the group holds locks of 30 s.
 func TestRunRate(t *testing.T) {
 	eachDialect(t, func(t *testing.T, dialect string) {
@@ -123,6 +164,37 @@ func TestRunStalls(t *testing.T) {
 		}
 		wantEachOnce(e.t, e.committed(), n, nil)
 	})
+}
+
+// A run that can ask nobody whether the group has records left does not wait for
+// ever, and does for a while: an outage may be short.
+func TestRunStallsUnanswered(t *testing.T) {
+	for name, lasts := range map[string]bool{"short": false, "long": true} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, "kip", func(e *env) {
+				e.produce(10, plain)
+				ctx, cancel := context.WithTimeout(e.t.Context(), 4*time.Minute)
+				defer cancel()
+				time.AfterFunc(50*time.Second, func() {
+					lose := func(int16) bool { return true }
+					e.lose.Store(&lose)
+				})
+				if !lasts {
+					time.AfterFunc(70*time.Second, func() { e.lose.Store(nil) })
+				}
+				opts := e.options()
+				opts.Warn = func(error) {}
+				opts.UntilEmpty = false
+				opts.StallTimeout = time.Minute
+				res, err := ctp.Run(ctx, e.cl, opts)
+				e.lose.Store(nil)
+				stalled, ok := errors.AsType[*ctp.StalledError](err)
+				if res.Consumed != 10 || ok != lasts || ok && stalled.Err == nil {
+					e.t.Errorf("Run = %+v, %v; want a StalledError that says why: %v", res, err, lasts)
+				}
+			})
+		})
+	}
 }
 
 // A group that has nothing left is no stall.

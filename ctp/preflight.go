@@ -4,10 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strconv"
 
 	"github.com/kshare/kshare/cluster"
 	"github.com/kshare/kshare/wire"
 	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
 // Check is one thing that was looked at before a run.
@@ -26,8 +28,7 @@ func Preflight(ctx context.Context, cl *cluster.Client, opts Options) ([]Check, 
 		return nil, err
 	}
 	var dialect wire.Dialect
-	steps := append(preflightSteps(cl, &opts, &dialect),
-		preflightStep{"share state topic", func(ctx context.Context) (string, error) { return checkStateTopic(ctx, cl) }},
+	steps := append(preflightSteps(cl, &opts, &dialect, true),
 		preflightStep{"isolation level", func(ctx context.Context) (string, error) { return isolation(ctx, cl, &opts) }})
 	var first error
 	checks := make([]Check, 0, len(steps))
@@ -52,7 +53,9 @@ type preflightStep struct {
 	do   func(context.Context) (detail string, err error)
 }
 
-func preflightSteps(cl *cluster.Client, opts *Options, dialect *wire.Dialect) []preflightStep {
+// preflightSteps are the checks before a run; guess has them fail also for what is
+// only likely to be wrong.
+func preflightSteps(cl *cluster.Client, opts *Options, dialect *wire.Dialect, guess bool) []preflightStep {
 	return []preflightStep{
 		{"transactional acknowledgement", func(ctx context.Context) (string, error) {
 			if opts.Guarantee != ExactlyOnce {
@@ -71,34 +74,62 @@ func preflightSteps(cl *cluster.Client, opts *Options, dialect *wire.Dialect) []
 		{"transaction timeout", func(ctx context.Context) (string, error) {
 			return opts.TxnTimeout.String(), checkTxnTimeout(ctx, cl, opts.TxnTimeout)
 		}},
+		{"share state topic", func(ctx context.Context) (string, error) { return checkStateTopic(ctx, cl, guess) }},
 	}
 }
 
 const stateTopic = "__share_group_state"
 
+const (
+	stateReplicasConfig = "share.coordinator.state.topic.replication.factor"
+	// stateReplicas is Kafka's default of it.
+	stateReplicas = 3
+)
+
 // checkStateTopic finds out whether share groups can work: the brokers create
-// their topic with the first group, unless there are too few of them for it.
-func checkStateTopic(ctx context.Context, cl *cluster.Client) (string, error) {
+// their topic with the first group, unless there are too few of them for it. Then a
+// member would wait for its assignment for ever. guess takes Kafka's default for a
+// config that cannot be read.
+func checkStateTopic(ctx context.Context, cl *cluster.Client, guess bool) (string, error) {
 	_, err := cl.Topics(ctx, stateTopic)
-	if err == nil {
+	switch {
+	case err == nil:
 		return stateTopic + " exists", nil
-	}
-	if !errors.Is(err, kerr.UnknownTopicOrPartition) {
+	case errors.Is(err, kerr.TopicAuthorizationFailed):
+		return fmt.Sprintf("whether %s exists is not told to this principal", stateTopic), nil
+	case !errors.Is(err, kerr.UnknownTopicOrPartition):
 		return "", err
 	}
 	d, err := cl.Describe(ctx)
 	if err != nil {
 		return "", err
 	}
-	const needed = 3 // Kafka's default of share.coordinator.state.topic.replication.factor
-	if len(d.Brokers) < needed {
-		return "", &cluster.UnsupportedError{
-			What:   "a share group",
-			Reason: fmt.Sprintf("topic %s does not exist, and with its default of %d replicas %d brokers cannot create it", stateTopic, needed, len(d.Brokers)),
-			Advice: "set share.coordinator.state.topic.replication.factor, share.coordinator.state.topic.min.isr and offsets.topic.replication.factor on the brokers to what there is, or ignore this if they are",
+	replicas, known := readStateReplicas(ctx, cl)
+	if len(d.Brokers) >= replicas || !known && !guess {
+		return stateTopic + " does not exist yet; the first share group creates it", nil
+	}
+	u := &cluster.UnsupportedError{
+		What:   "a share group",
+		Reason: fmt.Sprintf("topic %s does not exist, and with %d replicas (%s) %d brokers cannot create it", stateTopic, replicas, stateReplicasConfig, len(d.Brokers)),
+		Advice: "set " + stateReplicasConfig + ", share.coordinator.state.topic.min.isr and offsets.topic.replication.factor on the brokers to what there is",
+	}
+	if !known {
+		u.Reason = fmt.Sprintf("topic %s does not exist, and with its default of %d replicas %d brokers cannot create it", stateTopic, replicas, len(d.Brokers))
+		u.Advice += ", or ignore this if they are"
+	}
+	return "", u
+}
+
+// readStateReplicas returns how many replicas the brokers would create the topic
+// with: Kafka's default, and false, where that cannot be read.
+func readStateReplicas(ctx context.Context, cl *cluster.Client) (replicas int, known bool) {
+	if node, err := cl.AnyBroker(ctx); err == nil {
+		v, ok, err := cl.ResourceConfig(ctx, kmsg.ConfigResourceTypeBroker, strconv.Itoa(int(node)), stateReplicasConfig)
+		if n, nerr := strconv.Atoi(v); err == nil && ok && nerr == nil {
+			return n, true
 		}
 	}
-	return stateTopic + " does not exist yet; the first share group creates it", nil
+	return stateReplicas, false
 }
 
 // isolation says what the group reads.

@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -12,6 +14,7 @@ import (
 	"github.com/kshare/kshare/cluster"
 	"github.com/kshare/kshare/txn"
 	"github.com/kshare/kshare/wire"
+	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
 	"golang.org/x/sync/errgroup"
 	"golang.org/x/time/rate"
@@ -39,9 +42,9 @@ func Run(ctx context.Context, cl *cluster.Client, opts Options) (*Result, error)
 		return nil, err
 	}
 	start := opts.Now()
-	r := &run{opts: opts, cl: cl, dialect: dialect, left: opts.MaxRecords, given: make(chan struct{}), limits: readLimits(ctx, cl, opts.GroupID), maxRecord: maxMessageBytes(ctx, cl, opts.To)}
+	r := &run{opts: opts, cl: cl, dialect: dialect, left: opts.MaxRecords, given: make(chan struct{}), limits: readLimits(ctx, cl, opts.GroupID), to: readDestination(ctx, cl, opts.To)}
 	if opts.DeadLetterTopic != "" {
-		r.maxDead = maxMessageBytes(ctx, cl, opts.DeadLetterTopic)
+		r.dead = readDestination(ctx, cl, opts.DeadLetterTopic)
 	}
 	if r.opts.MaxAttempts == 0 {
 		r.opts.MaxAttempts = max(1, int(r.limits.deliveries)-1)
@@ -51,7 +54,7 @@ func Run(ctx context.Context, cl *cluster.Client, opts Options) (*Result, error)
 	}
 	err = r.work(ctx)
 	res := opts.result(dialect.Name, opts.Now().Sub(start))
-	if err == nil && res.Consumed == 0 && opts.UntilEmpty {
+	if err == nil && res.Consumed+res.Gone == 0 && opts.UntilEmpty {
 		opts.Warn(fmt.Errorf("%w: share group %q has nothing to read of topic %q; a group that is new starts at the end of a topic, with --auto-offset-reset earliest at its beginning, and one that is not new where it stands",
 			ErrNothingConsumed, opts.GroupID, opts.From))
 	}
@@ -60,18 +63,17 @@ func Run(ctx context.Context, cl *cluster.Client, opts Options) (*Result, error)
 
 // run is what the workers of one Run share.
 type run struct {
-	opts    Options
-	cl      *cluster.Client
-	dialect wire.Dialect
-	limits  groupLimits
-	// maxRecord is about how many bytes a record may have, see maxMessageBytes.
-	maxRecord int32
-	unknown   atomic.Pointer[txn.OutcomeUnknownError] // of any worker
-	joined    atomic.Int32                            // workers that have become members
+	opts     Options
+	cl       *cluster.Client
+	dialect  wire.Dialect
+	limits   groupLimits
+	to       destination
+	dead     destination                             // of dead letters
+	unknown  atomic.Pointer[txn.OutcomeUnknownError] // of any worker
+	joined   atomic.Int32                            // workers that have become members
+	toldGone sync.Once                               // of ErrGone
 
 	limiter *rate.Limiter // nil is no limit
-	// maxDead is maxRecord for the dead-letter topic.
-	maxDead int32
 
 	mu       sync.Mutex
 	left     int64         // source records that may still be taken, when MaxRecords is set
@@ -159,7 +161,7 @@ func (r *run) settle(n, consumed int) {
 // preflight checks everything that can be checked before the group is joined,
 // in the order in which an operator would want to hear of it.
 func preflight(ctx context.Context, cl *cluster.Client, opts *Options) (dialect wire.Dialect, err error) {
-	for _, step := range preflightSteps(cl, opts, &dialect) {
+	for _, step := range preflightSteps(cl, opts, &dialect, false) {
 		if _, err := step.do(ctx); err != nil {
 			return dialect, err
 		}
@@ -273,6 +275,33 @@ const (
 	defaultMaxMessageBytes = 1_048_588
 	mostMessageBytes       = 100<<20 - 64<<10
 )
+
+// destination is what a topic takes.
+type destination struct {
+	topic     string
+	maxRecord int32 // about how many bytes a record may have, see maxMessageBytes
+	compacted bool
+}
+
+func readDestination(ctx context.Context, cl *cluster.Client, topic string) destination {
+	// A principal that may not read it finds out from the broker's refusal.
+	policy, _, err := cl.ResourceConfig(ctx, kmsg.ConfigResourceTypeTopic, topic, "cleanup.policy")
+	return destination{
+		topic: topic, maxRecord: maxMessageBytes(ctx, cl, topic),
+		compacted: err == nil && slices.Contains(strings.Split(policy, ","), "compact"),
+	}
+}
+
+// takes returns why the topic does not take a record.
+func (d destination) takes(r *kgo.Record) error {
+	if n := batchBytes(r); n > int64(d.maxRecord) {
+		return fmt.Errorf("%w: it would have %d bytes, topic %q takes %d (max.message.bytes)", ErrTooLarge, n, d.topic, d.maxRecord)
+	}
+	if d.compacted && r.Key == nil {
+		return fmt.Errorf("%w: topic %q is compacted and takes none without (cleanup.policy)", ErrNoKey, d.topic)
+	}
+	return nil
+}
 
 // maxMessageBytes returns what the topic takes in one record batch
 // (max.message.bytes), or Kafka's default for a principal that may not read it.

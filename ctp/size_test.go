@@ -17,11 +17,16 @@ import (
 // setMaxMessageBytes sets the largest batch that a topic takes.
 func (e *env) setMaxMessageBytes(topic string, n int) {
 	e.t.Helper()
+	e.setTopicConfig(topic, "max.message.bytes", strconv.Itoa(n))
+}
+
+func (e *env) setTopicConfig(topic, name, value string) {
+	e.t.Helper()
 	req := kmsg.NewPtrIncrementalAlterConfigsRequest()
 	r := kmsg.NewIncrementalAlterConfigsRequestResource()
 	r.ResourceType, r.ResourceName = kmsg.ConfigResourceTypeTopic, topic
 	c := kmsg.NewIncrementalAlterConfigsRequestResourceConfig()
-	c.Name, c.Value = "max.message.bytes", kmsg.StringPtr(strconv.Itoa(n))
+	c.Name, c.Value = name, kmsg.StringPtr(value)
 	r.Configs = append(r.Configs, c)
 	req.Resources = append(req.Resources, r)
 	resp, err := req.RequestWith(e.t.Context(), e.client())
@@ -72,6 +77,43 @@ func TestRunTooLargeRecord(t *testing.T) {
 			opts.GroupID, opts.OnError = "other", ctp.Fail
 			if res := e.run(opts); res.Consumed != n || res.Aborted != 0 {
 				t.Errorf("Run = %+v, want all %d copied", res, n)
+			}
+		})
+	}
+}
+
+// A record without a key is told by name where the destination is compacted, and is
+// subject to OnError: the broker would refuse its batch for ever.
+func TestRunRecordWithoutKey(t *testing.T) {
+	const n = 20
+	for _, transform := range []string{"", "."} {
+		t.Run(transform, func(t *testing.T) {
+			e := newEnv(t, "kip")
+			e.setTopicConfig("out", "cleanup.policy", "delete,compact")
+			cl := e.client(kgo.DefaultProduceTopic("in"))
+			for i := range n {
+				r := &kgo.Record{Key: []byte(strconv.Itoa(i)), Value: []byte("1")}
+				switch i {
+				case 3:
+					r.Key, r.Value = []byte{}, nil // an empty key is one, and a tombstone has none the less
+				case 7:
+					r.Key = nil
+				}
+				if err := cl.ProduceSync(t.Context(), r).FirstErr(); err != nil {
+					t.Fatal(err)
+				}
+			}
+			opts := e.options()
+			if transform != "" {
+				opts.Transform = mustJQ(t, transform)
+			}
+			res, err := ctp.Run(t.Context(), e.cl, opts)
+			if _, ok := errors.AsType[*ctp.RecordError](err); !ok || !errors.Is(err, ctp.ErrNoKey) || !strings.Contains(err.Error(), `topic "out" is compacted`) {
+				t.Fatalf("Run = %+v, %v; want the record refused", res, err)
+			}
+			opts.OnError = ctp.Reject
+			if rest := e.run(opts); res.Consumed+rest.Consumed != n || rest.Rejected != 1 || res.Produced+rest.Produced != n-1 {
+				t.Errorf("runs consumed %d and %+v, want %d in all and one rejected", res.Consumed, rest, n)
 			}
 		})
 	}

@@ -12,6 +12,7 @@ import (
 	"github.com/kshare/kshare/ctp"
 	"github.com/kshare/kshare/sandbox"
 	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
 // takes is a transform that takes a while for each record.
@@ -155,5 +156,39 @@ func TestRunSitsOutAnOutage(t *testing.T) {
 			}
 			e.wantQuiet()
 		}, sandbox.WithDataDir(t.TempDir()))
+	})
+}
+
+// The destination takes no records, and the producer's buffer is full: the worker
+// gives the transaction up when that has to end, says so, and no record is to blame.
+func TestRunDestinationTakesNothing(t *testing.T) {
+	eachDialect(t, func(t *testing.T, dialect string) {
+		bubble(t, dialect, func(e *env) {
+			const n, fan = 80, 81 // one record fills the buffer
+			e.produce(n, plain)
+			lose := func(key int16) bool { return key == int16(kmsg.Produce) }
+			e.lose.Store(&lose)
+			opts := e.options()
+			opts.OnError, opts.MaxAttempts = ctp.Reject, 1
+			opts.Transform = func(_ context.Context, r *kgo.Record) ([]*kgo.Record, error) {
+				out := []*kgo.Record{r}
+				for len(out) < fan {
+					out = append(out, &kgo.Record{Value: r.Value})
+				}
+				return out, nil
+			}
+			opts.BatchRecords = n / 2
+			began, warned := time.Now(), 0
+			opts.Warn = func(err error) {
+				if strings.Contains(err.Error(), "has taken no records") {
+					warned++
+					e.lose.Store(nil)
+				}
+			}
+			res := e.run(opts)
+			if took := time.Since(began); warned != 1 || res.Produced != n*fan || res.Rejected != 0 || res.Aborted != 1 || took > 2*time.Minute {
+				e.t.Errorf("Run = %+v after %s, %d warnings; want %d produced, one transaction aborted with a warning, none rejected", res, took, warned, n*fan)
+			}
+		})
 	})
 }

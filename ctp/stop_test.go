@@ -118,6 +118,36 @@ func TestRunStoppedWithSilentBrokers(t *testing.T) {
 	})
 }
 
+// A run that is told to stop leaves the group also when the transaction coordinator
+// is silent: what this member was assigned has no other reader as long as it is in.
+func TestRunStoppedWithSilentCoordinator(t *testing.T) {
+	eachDialect(t, func(t *testing.T, dialect string) {
+		bubble(t, dialect, func(e *env) {
+			e.produce(100, plain)
+			stopped := errors.New("stopped")
+			ctx, cancel := context.WithCancelCause(e.t.Context())
+			opts := e.options()
+			opts.Warn = func(error) {}
+			opts.Transform = func(_ context.Context, r *kgo.Record) ([]*kgo.Record, error) {
+				if string(r.Key) == "50" {
+					lose := func(key int16) bool { return key == int16(kmsg.EndTxn) || key == int16(kmsg.DescribeTransactions) }
+					e.lose.Store(&lose)
+					cancel(stopped)
+				}
+				return []*kgo.Record{r}, nil
+			}
+			if res, err := ctp.Run(ctx, e.cl, opts); !errors.Is(err, stopped) {
+				e.t.Fatalf("Run = %+v, %v; want it to end with %v", res, err, stopped)
+			}
+			_, s := e.share()
+			if members := len(s.Groups[0].Members); members != 0 || len(s.Sessions) != 0 {
+				e.t.Errorf("after the run: %d members, %d share sessions; want none", members, len(s.Sessions))
+			}
+			e.lose.Store(nil)
+		})
+	})
+}
+
 // A run that is told to stop while it waits for the answer to a commit that no
 // broker got says that the outcome is unknown, and not that it was aborted.
 func TestRunStoppedWhileCommitting(t *testing.T) {

@@ -51,6 +51,10 @@ const maxOutputs = 10_000
 // take.
 var ErrTooLarge = errors.New("the result is too large")
 
+// ErrNoKey is why a record is refused that has no key where the destination topic
+// is compacted.
+var ErrNoKey = errors.New("the result has no key")
+
 // JQ returns a transform that runs a jq expression on the value of each record,
 // which has to be one JSON value. Each result is the value of one record to
 // produce, with the key, the headers and the timestamp of its source; no result

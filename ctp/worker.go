@@ -23,8 +23,12 @@ const (
 	// cleanUpTimeout bounds aborting and releasing after a failed batch, and all
 	// that is still done after a run was told to stop.
 	cleanUpTimeout = 5 * time.Second
-	// commitTimeout bounds a commit. A signal shortens it to cleanUpTimeout and
-	// not to nothing: its outcome would be unknown.
+	// leaveTimeout is how much of that is kept for leaving the group: it has to be
+	// told even if the transaction coordinator is silent, or the share-partitions of
+	// this member would have no reader until its session times out.
+	leaveTimeout = 1500 * time.Millisecond
+	// commitTimeout bounds a commit. A signal shortens it to cleanUpTimeout, less
+	// leaveTimeout, and not to nothing: its outcome would be unknown.
 	commitTimeout = 30 * time.Second
 	// sparedDeliveries is how many deliveries of a record are left when a worker
 	// gives up: at the group's delivery count limit the broker archives it.
@@ -80,11 +84,13 @@ type worker struct {
 	ends    int  // transactions that could be committed, for the drill
 	noRenew atomic.Bool
 
+	aside      *share.Batch            // of the batch that was polled, what comes after the part in work
 	unfinished []*share.PartitionBatch // what the run ended with
 
-	// final is for what has to be done also when the run is told to stop. It
-	// ends cleanUpTimeout after that.
-	final context.Context
+	// ending and final are for what has to be done also when the run is told to
+	// stop: for the end of a transaction, and for leaving the group after it. The
+	// latter ends cleanUpTimeout after that, the former leaveTimeout before.
+	ending, final context.Context
 }
 
 // run1 runs one worker from joining to leaving.
@@ -102,9 +108,9 @@ func (w *worker) run1(ctx context.Context) (err error) {
 		ProducerOpts: []kgo.Opt{
 			kgo.DefaultProduceTopic(w.opts.To),
 			kgo.RecordPartitioner(w.partitioner()),
-			kgo.ProducerBatchMaxBytes(w.maxRecord),
+			kgo.ProducerBatchMaxBytes(w.to.maxRecord),
 			kgo.MaxBufferedRecords(2 * max(w.opts.BatchRecords, 1)),
-			kgo.MaxBufferedBytes(max(maxBufferedBytes, int(w.maxRecord))),
+			kgo.MaxBufferedBytes(max(maxBufferedBytes, int(w.to.maxRecord))),
 		},
 	})
 	if err != nil {
@@ -169,16 +175,27 @@ func (w *worker) lost(ctx context.Context, cancel context.CancelCauseFunc, lost 
 // maxBufferedBytes bounds what the producer holds of large records.
 const maxBufferedBytes = 32 << 20
 
-// outlive makes the context that ends cleanUpTimeout after ctx, or when the
-// function is called that it returns.
+// outlive makes the contexts that end some time after ctx, or when the function is
+// called that it returns.
 func (w *worker) outlive(ctx context.Context) (end func()) {
-	final, cancel := context.WithCancel(context.WithoutCancel(ctx))
-	w.final = final
-	stop := context.AfterFunc(ctx, func() {
-		t := time.AfterFunc(cleanUpTimeout, cancel)
-		context.AfterFunc(final, func() { t.Stop() })
-	})
+	var endings, finals func()
+	w.ending, endings = endAfter(ctx, cleanUpTimeout-leaveTimeout)
+	w.final, finals = endAfter(ctx, cleanUpTimeout)
 	return func() {
+		endings()
+		finals()
+	}
+}
+
+// endAfter returns a context that ends so long after ctx, or when the function is
+// called that it returns too.
+func endAfter(ctx context.Context, d time.Duration) (later context.Context, end func()) {
+	later, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	stop := context.AfterFunc(ctx, func() {
+		t := time.AfterFunc(d, cancel)
+		context.AfterFunc(later, func() { t.Stop() })
+	})
+	return later, func() {
 		stop()
 		cancel()
 	}
@@ -187,18 +204,16 @@ func (w *worker) outlive(ctx context.Context) (end func()) {
 // cleanUp returns a context for what has to be done whether the run goes on or
 // not.
 func (w *worker) cleanUp() (context.Context, context.CancelFunc) {
-	return context.WithTimeout(w.final, cleanUpTimeout)
+	return context.WithTimeout(w.ending, cleanUpTimeout)
 }
 
 // leave gives everything back. Failures are warnings: what the run has done is
 // not changed by them, and the broker cleans up by itself in time. A fenced
 // worker has nothing to give back, and its member is its successor's.
 func (w *worker) leave(fenced bool) {
-	ctx, cancel := w.cleanUp()
+	ctx, cancel := context.WithTimeout(w.final, cleanUpTimeout)
 	defer cancel()
-	if err := w.session.Close(ctx); err != nil && !fenced {
-		w.opts.Warn(fmt.Errorf("close %q: %w", w.id, err))
-	}
+	defer w.closeSession(fenced)()
 	if w.consumer != nil {
 		w.warnOfLastDeliveries()
 	}
@@ -210,6 +225,28 @@ func (w *worker) leave(fenced bool) {
 		if err := w.consumer.Close(ctx); err != nil {
 			w.opts.Warn(fmt.Errorf("leave share group %q: %w", w.opts.GroupID, err))
 		}
+	}
+}
+
+// closeSession closes the session, which ends a transaction that is open: what comes
+// back by that, the member can give back. It waits for that for as long as there is
+// time left to leave the group; the function that it returns waits for the rest.
+func (w *worker) closeSession(fenced bool) (wait func()) {
+	ctx, cancel := context.WithTimeout(w.ending, cleanUpTimeout-leaveTimeout)
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		if err := w.session.Close(ctx); err != nil && !fenced {
+			w.opts.Warn(fmt.Errorf("close %q: %w", w.id, err))
+		}
+	}()
+	select {
+	case <-done:
+	case <-ctx.Done():
+	}
+	return func() {
+		<-done
+		cancel()
 	}
 }
 
@@ -254,8 +291,12 @@ func (w *worker) loop(ctx context.Context) error {
 			return err
 		}
 		w.settle(reserved-b.Len(), 0)
-		parts := w.failed.isolate(b)
+		parts := w.isolate(b)
 		for i, part := range parts {
+			w.setAside(parts[i+1:])
+			if i > 0 {
+				w.freshen(ctx, part)
+			}
 			n := part.Len()
 			consumed, err := w.process(ctx, part)
 			w.settle(n, consumed)
@@ -307,6 +348,9 @@ func (w *worker) poll(ctx context.Context) (b *share.Batch, reserved int, err er
 // wait waits until there is a batch, or until the run is done.
 func (w *worker) wait(ctx context.Context) (done bool, err error) {
 	for {
+		if err := w.recover(ctx); err != nil {
+			return false, err
+		}
 		w.takeShare(ctx)
 		wctx, cancel := context.WithTimeout(ctx, idleCheck)
 		stop := context.AfterFunc(w.end, cancel)
@@ -335,6 +379,24 @@ func (w *worker) wait(ctx context.Context) (done bool, err error) {
 	}
 }
 
+// recover aborts what could not be aborted before. The next transaction would, but
+// the records that are staged may be all that there is left for one. Where an abort
+// leaves them acquired, nobody has released them.
+func (w *worker) recover(ctx context.Context) error {
+	rctx, cancel := context.WithTimeout(ctx, cleanUpTimeout)
+	defer cancel()
+	aborted, err := w.session.Recover(rctx)
+	switch {
+	case ctx.Err() != nil:
+		return context.Cause(ctx)
+	case err != nil && txn.IsFatal(err):
+		return err
+	case aborted && w.dialect.AfterAbort == wire.Acquired:
+		w.consumer.Reset()
+	}
+	return nil
+}
+
 // idleFetches is how many fetches in a row have to return nothing before a
 // worker takes its share-partitions for empty that nobody can describe yet. With
 // the waits between them, see maxWait, that is several seconds.
@@ -347,7 +409,7 @@ func (w *worker) idle() bool {
 }
 
 // process takes one batch through one transaction. It returns how many of its
-// records were consumed; an error ends the run.
+// records are done; an error ends the run.
 func (w *worker) process(ctx context.Context, b *share.Batch) (int, error) {
 	if b.Len() == 0 {
 		w.acknowledge(b, b.GapAcknowledgements())
@@ -517,9 +579,15 @@ type decisions struct {
 	dead     int64
 	released int64
 	produced int64
+	// Of accepted and rejected, what was deleted meanwhile.
+	goneAccepted, goneRejected int64
+
 	begun    bool // the transaction was begun
 	sent     bool // staging was tried
 	stagedOK bool // every broker has confirmed it
+
+	// producing ends when the transaction has to, or is over.
+	producing context.Context //nolint:containedctx // it is that of many calls
 }
 
 // transaction does everything up to the confirmed commit. On an error the
@@ -530,6 +598,10 @@ func (w *worker) transaction(ctx context.Context, b *share.Batch) (*decisions, e
 		return d, err
 	}
 	d.begun = true
+	late, _ := txn.Guard{TxnDeadline: w.session.Deadline(), TxnTimeout: w.opts.TxnTimeout}.Deadline()
+	var over context.CancelFunc
+	d.producing, over = context.WithDeadline(ctx, late)
+	defer over()
 	work := w.transformAndStage
 	if w.transformer == nil && w.allFit(b) {
 		work = w.copyAndStage
@@ -551,7 +623,7 @@ func (w *worker) transaction(ctx context.Context, b *share.Batch) (*decisions, e
 		}
 		guard = txn.Guard{} // Commit adds the transaction's own deadline
 	}
-	cctx, cancel := context.WithTimeout(w.final, commitTimeout)
+	cctx, cancel := context.WithTimeout(w.ending, commitTimeout)
 	defer cancel()
 	return d, w.session.Commit(cctx, guard)
 }
@@ -571,7 +643,7 @@ func (w *worker) copyAndStage(ctx context.Context, b *share.Batch, d *decisions)
 	var err error
 	for _, p := range b.Partitions {
 		for _, r := range p.Records {
-			if perr := w.produce(ctx, r, r.Partition, d); err == nil {
+			if perr := w.produce(r, r.Partition, d); err == nil {
 				err = perr
 			}
 		}
@@ -594,21 +666,40 @@ func (w *worker) transformAndStage(ctx context.Context, b *share.Batch, d *decis
 // stage stages what was decided, unless it is acknowledged after the commit.
 func (w *worker) stage(ctx context.Context, b *share.Batch, d *decisions) error {
 	if w.opts.Guarantee == AtLeastOnce {
+		w.noteGone(ctx, b, d)
 		return nil
 	}
 	d.sent = true
 	err := w.session.SendShareAcknowledgements(ctx, txn.ShareAcknowledgements{
 		Acknowledgements: &d.staged, Group: w.consumer.GroupMetadata(), Leaders: b.Leaders(),
 	})
-	d.stagedOK = err == nil
+	if d.stagedOK = err == nil; d.stagedOK {
+		w.noteGone(ctx, b, d)
+	}
 	return err
 }
 
 // produce produces a record that comes from a partition of the source.
-func (w *worker) produce(ctx context.Context, r *kgo.Record, partition int32, d *decisions) error {
+func (w *worker) produce(r *kgo.Record, partition int32, d *decisions) error {
 	r.Topic, r.Partition = w.opts.To, partition
+	return w.handToProducer(r, d)
+}
+
+// errNotTaken is why a transaction is given up whose records wait in the producer.
+var errNotTaken = errors.New("it has taken no records until the transaction had to end")
+
+// handToProducer waits while the producer's buffer is full, which it stays when the
+// topic takes nothing: then the records are not to be kept from others for ever.
+func (w *worker) handToProducer(r *kgo.Record, d *decisions) error {
+	before := d.producing.Err()
 	d.produced++
-	return w.session.Produce(ctx, r)
+	if err := w.session.Produce(d.producing, r); err != nil {
+		return err
+	}
+	if before == nil && errors.Is(d.producing.Err(), context.DeadlineExceeded) {
+		return fmt.Errorf("produce to topic %q: %w", r.Topic, errNotTaken)
+	}
+	return nil
 }
 
 // partitioner leaves the partition of a record as it is set, or takes Kafka's own
@@ -676,7 +767,7 @@ func (w *worker) begin(ctx context.Context, b *share.Batch) error {
 func (w *worker) allFit(b *share.Batch) bool {
 	for _, p := range b.Partitions {
 		for _, r := range p.Records {
-			if batchBytes(r) > int64(w.maxRecord) {
+			if w.to.takes(r) != nil {
 				return false
 			}
 		}
@@ -715,15 +806,17 @@ func (w *worker) committed(b *share.Batch, d *decisions) {
 		w.batch = min(w.opts.BatchRecords, w.batch*2)
 	}
 	c := w.opts.Counts
-	c.Consumed.Add(d.accepted + d.rejected)
-	c.Acknowledged.Add(d.accepted)
-	c.Rejected.Add(d.rejected)
+	consumed := d.accepted + d.rejected - d.gone()
+	c.Consumed.Add(consumed)
+	c.Acknowledged.Add(d.accepted - d.goneAccepted)
+	c.Rejected.Add(d.rejected - d.goneRejected)
+	c.Gone.Add(d.gone())
 	c.DeadLetters.Add(d.dead)
 	c.Produced.Add(d.produced)
 	c.Released.Add(d.released)
 	c.Committed.Add(1)
 	if !w.acknowledge(b, &d.plain) && w.opts.Guarantee == AtLeastOnce {
-		c.Unconfirmed.Add(d.accepted + d.rejected)
+		c.Unconfirmed.Add(consumed)
 	}
 	if w.opts.Guarantee == ExactlyOnce {
 		w.consumer.Committed(b, &d.staged)

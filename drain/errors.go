@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/kshare/kshare/cluster"
@@ -68,7 +69,7 @@ func survivorsHint(r *Result) string {
 		switch {
 		case s.Verdict == inspect.VerdictOrphan:
 			hanging = hanging || s.ProducerID != nil
-		case s.TransactionalID != nil && s.TransactionState != nil && *s.TransactionState == "Ongoing":
+		case s.TransactionalID != nil && s.TransactionState != nil && *s.TransactionState == "Ongoing" && !fenceTried(r, *s.TransactionalID):
 			fence = append(fence, *s.TransactionalID)
 		}
 	}
@@ -81,6 +82,14 @@ func survivorsHint(r *Result) string {
 		return "nobody will end these any more: --abort-hanging writes their end markers"
 	}
 	return "'kshare inspect pending' has the rows, each with what resolves it"
+}
+
+// fenceTried reports whether a drain was told to fence an ID, and has tried to.
+func fenceTried(r *Result, id string) bool {
+	return slices.ContainsFunc(r.Acts, func(a ActResult) bool {
+		return a.Action == ActionFence && a.TransactionalID != nil && *a.TransactionalID == id &&
+			(a.Status == ActFailed || a.Status == ActUnknown)
+	})
 }
 
 // TimeoutError says that time was up before a cluster was drained. It is a

@@ -299,6 +299,24 @@ func TestPlanTimes(t *testing.T) {
 	}
 }
 
+// What a drain was told to do, and could not finish, is no advice.
+func TestHintAfterFence(t *testing.T) {
+	fence := Step{Action: ActionFence, TransactionalID: new("billing-1"), TransactionState: new("Ongoing")}
+	for status, want := range map[ActStatus]string{
+		"":         "--fence billing-1",
+		ActUnknown: "kshare inspect pending",
+		ActFailed:  "kshare inspect pending",
+	} {
+		res := &Result{Steps: []Step{fence}}
+		if status != "" {
+			res.Acts = []ActResult{{Step: fence, Status: status}}
+		}
+		if got := (&TimeoutError{Result: res}).Hint(); !strings.Contains(got, want) {
+			t.Errorf("act %q: hint %q, want one about %q", status, got, want)
+		}
+	}
+}
+
 // A dry run says whether the drain could succeed.
 func TestDryRun(t *testing.T) {
 	ongoing := holding("billing-1", 7, 3, "Ongoing", 0, 20*time.Second, 60_000)

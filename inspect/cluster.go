@@ -108,8 +108,39 @@ func isTimeout(err error) bool {
 // again: each further request would be waited for as long. It is for one look.
 type sparing struct {
 	Cluster
-	mu     sync.Mutex
-	silent map[int32]bool
+	mu        sync.Mutex
+	silent    map[int32]bool
+	described *cluster.Description // by Describe; nil before that
+}
+
+// newSparing returns a cluster for one look, which cl is if it is one already: a
+// look may be a part of another.
+func newSparing(cl Cluster) *sparing {
+	if s, ok := cl.(*sparing); ok {
+		return s
+	}
+	return &sparing{Cluster: cl, silent: make(map[int32]bool)}
+}
+
+// Describe asks every broker once.
+func (s *sparing) Describe(ctx context.Context) (cluster.Description, error) {
+	s.mu.Lock()
+	known := s.described
+	s.mu.Unlock()
+	if known != nil {
+		return *known, nil
+	}
+	d, err := s.Cluster.Describe(ctx)
+	if err != nil {
+		return d, err
+	}
+	for _, b := range d.Brokers {
+		s.note(b.NodeID, b.Err)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.described = &d
+	return d, nil
 }
 
 var errSilent = errors.New("it did not answer another request")
@@ -158,6 +189,17 @@ const tries = 4
 // backoff is how long to wait before a try, counted from 1 for the first one
 // after a failure. A coordinator that moved is loaded within a second or so.
 func backoff(try int) time.Duration { return 250 * time.Millisecond << (try - 1) }
+
+// lastTry reports whether there is to be no other try after this one: there were
+// enough, or so little of ctx is left that what else there is to ask would not be
+// answered any more. Half an answer is worth more than none.
+func lastTry(ctx context.Context, try int) bool {
+	if try == tries {
+		return true
+	}
+	deadline, ok := ctx.Deadline()
+	return ok && time.Until(deadline)/4 < backoff(try) //nolint:forbidigo // a context's deadline is by the real clock
+}
 
 // pause waits; it returns the cause when ctx ends before.
 func pause(ctx context.Context, d time.Duration) error {

@@ -48,7 +48,7 @@ func Collect(ctx context.Context, cl Cluster, opts CollectOptions) (*Evidence, e
 		opts.Now = time.Now
 	}
 	c := &collector{
-		cl: &sparing{Cluster: cl, silent: make(map[int32]bool)}, opts: opts,
+		cl: newSparing(cl), opts: opts,
 		ev:      &Evidence{Time: opts.Now()},
 		written: make(map[ShareKey]ShareState), asked: make(map[ShareKey]*ShareState),
 	}

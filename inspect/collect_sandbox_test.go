@@ -83,7 +83,7 @@ func (r *rig) connect(user string, tap *wiretap.Tap) *cluster.Client {
 // many.
 func (r *rig) stage(id string, typ wire.AcknowledgeType) (*txn.Session, int64) {
 	r.t.Helper()
-	ctx, cancel := context.WithTimeout(r.t.Context(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(r.t.Context(), time.Minute)
 	defer cancel()
 	b, err := r.member.Poll(ctx, 5)
 	if err != nil {

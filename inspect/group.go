@@ -130,6 +130,7 @@ func DescribeGroups(ctx context.Context, cl Cluster, o GroupOptions) (*GroupRepo
 	if o.Now == nil {
 		o.Now = time.Now
 	}
+	cl = newSparing(cl)
 	d, err := cl.Describe(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("describe share groups: %w", err)

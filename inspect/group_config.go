@@ -163,7 +163,7 @@ func topicConfig(ctx context.Context, cl Cluster, topic, config string) (string,
 	r := kmsg.NewDescribeConfigsRequestResource()
 	r.ResourceType, r.ResourceName, r.ConfigNames = kmsg.ConfigResourceTypeTopic, topic, []string{config}
 	req.Resources = append(req.Resources, r)
-	ctx, cancel := context.WithTimeout(ctx, askTimeout)
+	ctx, cancel := limited(ctx)
 	defer cancel()
 	kresp, err := cl.Request(ctx, req)
 	if err != nil {

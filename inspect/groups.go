@@ -131,7 +131,7 @@ func listGroups(ctx context.Context, cl Cluster, node int32, groupType string) (
 			return nil, err
 		case resp.ErrorCode == 0:
 			return resp.Groups, nil
-		case try == tries || !movedCoordinator(resp.ErrorCode):
+		case lastTry(ctx, try) || !movedCoordinator(resp.ErrorCode):
 			return nil, kerr.ErrorForCode(resp.ErrorCode)
 		}
 		if err := pause(ctx, backoff(try)); err != nil {
@@ -228,7 +228,7 @@ func (c *groupCollector) ask(ctx context.Context, node int32, ids []string, r gr
 
 // askAnew asks whoever coordinates groups now.
 func (c *groupCollector) askAnew(ctx context.Context, node int32, ids []string, r groupRequest) {
-	ctx, cancel := context.WithTimeout(ctx, askTimeout)
+	ctx, cancel := limited(ctx)
 	defer cancel()
 	kresp, err := c.cl.Request(ctx, r.make(ids)) // kgo finds the coordinators, and tries again
 	if err != nil {

@@ -163,7 +163,7 @@ func alertRules() []alertRule {
 		{
 			name: "KafkaShareTxnAcknowledgeErrors", severity: warning, metrics: []string{idErrors, idStages},
 			meaning: "acknowledgements could not be staged; each of these transactions has to be aborted",
-			advice:  "look which errors they are; a fenced producer shares its transactional id with another",
+			advice:  "look which errors they are; a fenced producer shares its transactional ID with another",
 			judge:   judgeErrors,
 		},
 		{

@@ -66,7 +66,7 @@ func listOffsets(ctx context.Context, cl Cluster, byTopic map[string][]int32, ti
 		}
 		req.Topics = append(req.Topics, t)
 	}
-	ctx, cancel := context.WithTimeout(ctx, askTimeout)
+	ctx, cancel := limited(ctx)
 	defer cancel()
 	kresp, err := cl.Request(ctx, req) // kgo asks the leaders
 	if kresp == nil {

@@ -123,6 +123,7 @@ func DescribePartition(ctx context.Context, cl Cluster, o PartitionOptions) (*Pa
 	if o.Now == nil {
 		o.Now = time.Now
 	}
+	cl = newSparing(cl)
 	d, err := cl.Describe(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("describe share-partition: %w", err)

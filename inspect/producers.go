@@ -106,7 +106,7 @@ func (r *producerReader) read(ctx context.Context) error {
 			return context.Cause(ctx)
 		case len(lost) == 0:
 			return nil
-		case try == tries:
+		case lastTry(ctx, try):
 			for _, l := range lost {
 				r.fail(l)
 			}

@@ -113,7 +113,7 @@ func (r *stateReader) read(ctx context.Context, keys []ShareKey) error {
 			return context.Cause(ctx)
 		case len(lost) == 0 || r.denied:
 			return nil
-		case try == tries:
+		case lastTry(ctx, try):
 			r.giveUp(lost)
 			return nil
 		}

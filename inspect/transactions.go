@@ -146,7 +146,7 @@ func (l *transactionLister) listAt(ctx context.Context, node int32, req *kmsg.Li
 		if resp.ErrorCode == 0 {
 			return resp, nil
 		}
-		if try == tries || !movedCoordinator(resp.ErrorCode) {
+		if lastTry(ctx, try) || !movedCoordinator(resp.ErrorCode) {
 			return nil, kerr.ErrorForCode(resp.ErrorCode)
 		}
 		if err := pause(ctx, backoff(try)); err != nil {
@@ -228,7 +228,7 @@ func (d *transactionDescriber) describe(ctx context.Context, byNode map[int32][]
 		if len(lost) == 0 || ctx.Err() != nil {
 			return
 		}
-		if try == tries {
+		if lastTry(ctx, try) {
 			d.giveUp(lost, named)
 			return
 		}

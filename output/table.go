@@ -231,6 +231,12 @@ func (t *Table) grid(o Options) (grid [][]string, columns int) {
 	return grid, len(t.header)
 }
 
+func (t *Table) hasTimes() bool {
+	return t != nil && slices.ContainsFunc(t.rows, func(row []Cell) bool {
+		return slices.ContainsFunc(row, func(c Cell) bool { return !c.at.IsZero() })
+	})
+}
+
 // leftOut returns the names of the columns that do not fit into the width.
 func (t *Table) leftOut(o Options) []string {
 	if t.Len() == 0 {

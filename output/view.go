@@ -263,6 +263,18 @@ func (v View) LeftOut(o Options) []string {
 	return names
 }
 
+// HasTimes reports whether [Write] has times to show in the time zone of the reader.
+func (v View) HasTimes(o Options) bool {
+	if o.Format != FormatTable && o.Format != FormatWide && o.Format != "" {
+		return false
+	}
+	tables := []*Table{v.Table, v.Wide}
+	for _, s := range v.Sections {
+		tables = append(tables, s.Table, s.Wide)
+	}
+	return slices.ContainsFunc(tables, (*Table).hasTimes)
+}
+
 func writeText(b *bytes.Buffer, text string) {
 	if text != "" {
 		b.WriteString(escapeLines(strings.TrimRight(text, "\n")))

@@ -59,7 +59,7 @@ func (ft *fuzzTarget) dial(t testing.TB, broker int) net.Conn {
 
 const (
 	fuzzPatience = 50 * time.Millisecond // for a request that may wait
-	fuzzLimit    = 20 * time.Second      // for one that may not
+	fuzzLimit    = time.Minute           // for one that may not
 )
 
 // try sends bytes and reads what comes, until the connection is closed or quiet.

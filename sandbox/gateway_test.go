@@ -28,7 +28,7 @@ func dialRaw(t testing.TB, s *Sandbox, broker int) *rawConn {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = c.Close() })
-	_ = c.SetDeadline(time.Now().Add(30 * time.Second))
+	_ = c.SetDeadline(time.Now().Add(5 * time.Minute))
 	return &rawConn{Conn: c, format: kmsg.NewRequestFormatter(kmsg.FormatterClientID("raw"))}
 }
 

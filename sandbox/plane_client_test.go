@@ -18,7 +18,7 @@ func TestForeignShareConsumers(t *testing.T) {
 	for n := range int32(4) {
 		e.produce(n, records/4)
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), 60*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 	defer cancel()
 	got := make(chan string, records)
 	for n := range consumers {

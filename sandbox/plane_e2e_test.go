@@ -274,7 +274,7 @@ func (e *shareE2E) wantStates(partition int32, want ...string) {
 
 // await waits until cond holds, which nothing tells of.
 func (e *shareE2E) await(cond func() bool) bool {
-	ctx, cancel := context.WithTimeout(e.t.Context(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(e.t.Context(), 5*time.Minute)
 	defer cancel()
 	tick := time.NewTicker(5 * time.Millisecond)
 	defer tick.Stop()

@@ -44,7 +44,7 @@ func newTestClient(t testing.TB, s *Sandbox, opts ...kgo.Opt) *kgo.Client {
 
 func testContext(t testing.TB) context.Context {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 60*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 	t.Cleanup(cancel)
 	return ctx
 }

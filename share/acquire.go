@@ -197,7 +197,10 @@ func newWalk(ctx context.Context, cl *cluster.Client, cfg AcquireConfig) (*walk,
 	for _, r := range cfg.Ranges {
 		t := w.topics[r.Topic]
 		if !slices.ContainsFunc(t.Partitions, func(p cluster.Partition) bool { return p.Partition == r.Partition }) {
-			return nil, &cluster.Error{Op: op, Broker: -1, Topic: r.Topic, Partition: r.Partition, Err: kerr.UnknownTopicOrPartition}
+			return nil, &cluster.Error{
+				Op: op, Broker: -1, Topic: r.Topic, Partition: r.Partition, Err: kerr.UnknownTopicOrPartition,
+				Advice: fmt.Sprintf("topic %q has partitions 0 to %d", r.Topic, len(t.Partitions)-1),
+			}
 		}
 		tp := TopicPartition{r.Topic, t.ID, r.Partition}
 		all[tp] = append(all[tp], r.Range)

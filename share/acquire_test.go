@@ -274,6 +274,9 @@ func TestAcquireRangesRefuses(t *testing.T) {
 			if err == nil || tt.want != nil && !errors.Is(err, tt.want) {
 				t.Errorf("AcquireRanges(%+v) = %+v, %v; want %v", tt.cfg, a, err, tt.want)
 			}
+			if e, ok := errors.AsType[*cluster.Error](err); ok && e.Hint() == "" {
+				t.Errorf("%v: it does not say what to do", err)
+			}
 		})
 	}
 }

@@ -44,6 +44,11 @@ type PartitionBatch struct {
 	fetch   int64    // holdings.fetched after it was
 }
 
+// sameFetch reports whether q was acquired by the same fetch as p.
+func (p *PartitionBatch) sameFetch(q *PartitionBatch) bool {
+	return p.TopicPartition == q.TopicPartition && p.session == q.session && p.turn == q.turn && p.fetch == q.fetch
+}
+
 // acquiredCount counts the acquired offsets.
 func (p *PartitionBatch) acquiredCount() int64 {
 	var n int64

@@ -103,6 +103,7 @@ type Consumer struct {
 	changed     chan struct{} // closed and replaced when anything below changes
 	memberEpoch int32
 	assigned    map[TopicPartition]bool
+	untold      bool // the assignment may be another one by now
 	leaders     map[TopicPartition]int32
 	sessions    map[int32]*session
 	holdings    map[TopicPartition]*holdings

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"strconv"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -76,11 +77,15 @@ func join(t *testing.T, cl *cluster.Client, change func(*share.Config)) *share.C
 	return c
 }
 
+// patience is how long a test waits for what is to happen at once. No machine is so
+// slow; it ends what would hang.
+const patience = 5 * time.Minute
+
 // take polls until n records are there, and returns them by key with how often
 // each was delivered.
 func take(t *testing.T, c *share.Consumer, n int, do func(*share.Batch)) map[string]int16 {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	got := make(map[string]int16)
 	for len(got) < n {
@@ -102,7 +107,7 @@ func take(t *testing.T, c *share.Consumer, n int, do func(*share.Batch)) map[str
 // empty.
 func wantNothing(t *testing.T, c *share.Consumer) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	go func() {
 		for c.EmptyFetches() < 6 && ctx.Err() == nil {
@@ -249,13 +254,88 @@ func TestTwoMembersShareTheRecords(t *testing.T) {
 		select {
 		case key := <-seen:
 			got[key]++
-		case <-time.After(20 * time.Second):
-			t.Fatalf("%d of 60 records after 20s", len(got))
+		case <-time.After(patience):
+			t.Fatalf("%d of 60 records after %s", len(got), patience)
 		}
 	}
 	if len(got) != 60 {
 		t.Errorf("%d different records of 60: some were accepted twice", len(got))
 	}
+}
+
+// All methods may be called at once, and what each returns is the caller's: the
+// race detector finds what is not.
+func TestConcurrentUse(t *testing.T) {
+	const records = 100
+	cl := newCluster(t, records)
+	c := join(t, cl, func(cfg *share.Config) { cfg.MaxRecords = 20 })
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	defer cancel()
+	var accepted atomic.Int64
+	var polling, others sync.WaitGroup
+	for range 4 {
+		polling.Go(func() {
+			for accepted.Load() < records {
+				b, err := c.Poll(ctx, 3)
+				if err != nil {
+					return
+				}
+				if b.LockDeadline().IsZero() || c.CheckHeld(b) != nil {
+					t.Error("a batch without a deadline, or that is not held")
+				}
+				acks := b.All(wire.Accept)
+				if err := c.Acknowledge(ctx, b, acks); err != nil {
+					t.Errorf("acknowledge: %v", err)
+				}
+				c.Committed(b, acks)
+				if accepted.Add(acks.Count(wire.Accept)) >= records {
+					cancel()
+				}
+			}
+		})
+	}
+	for _, do := range []func(){
+		func() {
+			// Some of it may be taken and accepted before the broker is asked.
+			if err := c.RenewWaiting(ctx); err != nil && ctx.Err() == nil && !errors.Is(err, kerr.InvalidRecordState) {
+				t.Errorf("renew: %v", err)
+			}
+		},
+		func() {
+			if w := c.Waiting(); w.Acquired() > 0 && (w.LockDeadline().IsZero() || w.LockDuration() != 30*time.Second) {
+				t.Errorf("what waits has the deadline %s and the duration %s", w.LockDeadline(), w.LockDuration())
+			}
+		},
+		func() {
+			if m := c.GroupMetadata(); m.GroupID != "g" || m.MemberEpoch < 1 {
+				t.Errorf("GroupMetadata = %+v", m)
+			}
+		},
+		func() { c.ConfirmMembership(ctx) },
+		func() { c.Assigned(); c.EmptyFetches() },
+		func() { _ = c.Wait(ctx) },
+	} {
+		others.Go(func() {
+			for ctx.Err() == nil {
+				do()
+			}
+		})
+	}
+	polling.Wait()
+	cancel()
+	others.Wait()
+	if n := accepted.Load(); n != records {
+		t.Errorf("%d of %d records were accepted", n, records)
+	}
+	// To close it at once is as good as to close it once.
+	for range 3 {
+		others.Go(func() {
+			if err := c.Close(context.WithoutCancel(t.Context())); err != nil {
+				t.Errorf("close: %v", err)
+			}
+		})
+	}
+	others.Wait()
 }
 
 func TestGroupMetadata(t *testing.T) {
@@ -310,7 +390,10 @@ func TestConsumerWithoutPermission(t *testing.T) {
 // no partition any more: another member gets it before the locks expire.
 func TestResetAfterARebalance(t *testing.T) {
 	const records = 30
-	cl := newCluster(t, records)
+	lock := strconv.FormatInt(2*patience.Milliseconds(), 10)
+	cl := newCluster(t, records, sandbox.WithBrokerConfigs(map[string]string{
+		"group.share.max.record.lock.duration.ms": lock, "group.share.record.lock.duration.ms": lock,
+	}))
 	first := join(t, cl, nil)
 	take(t, first, records, func(*share.Batch) {})
 	second := join(t, cl, nil)
@@ -319,7 +402,7 @@ func TestResetAfterARebalance(t *testing.T) {
 		first.ConfirmMembership(t.Context())
 	}
 	first.Reset()
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second) // a lock lasts 30 s
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	var mu sync.Mutex
 	got := make(map[string]bool)
@@ -346,6 +429,6 @@ func TestResetAfterARebalance(t *testing.T) {
 	}
 	wg.Wait()
 	if len(got) < records {
-		t.Errorf("%d of %d records came again within 20 s", len(got), records)
+		t.Errorf("%d of %d records came again before their locks expired", len(got), records)
 	}
 }

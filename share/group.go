@@ -89,7 +89,7 @@ func (c *Consumer) heartbeat(ctx context.Context, epoch int32) (*kmsg.ShareGroup
 	if epoch == leaveEpoch {
 		return resp, nil
 	}
-	return resp, c.takeAssignment(ctx, resp)
+	return resp, c.takeAssignment(ctx, epoch, resp)
 }
 
 // heartbeatHint returns what to do about an error of a heartbeat, "" if nothing
@@ -148,9 +148,15 @@ func (c *Consumer) op(verb string) string {
 	return fmt.Sprintf("%s share group %q", verb, c.cfg.GroupID)
 }
 
-// takeAssignment stores the epoch and, when it came with one, the assignment.
-func (c *Consumer) takeAssignment(ctx context.Context, resp *kmsg.ShareGroupHeartbeatResponse) error {
+// takeAssignment stores the epoch and, when it came with one, the assignment. sent
+// is the epoch that the heartbeat had.
+//
+// A coordinator tells an assignment once. An epoch that has risen without one may
+// be that of an assignment whose response was lost, and that kgo has asked for again
+// by itself: to the coordinator, nothing has changed since then.
+func (c *Consumer) takeAssignment(ctx context.Context, sent int32, resp *kmsg.ShareGroupHeartbeatResponse) error {
 	var assigned map[TopicPartition]bool
+	untold := resp.Assignment == nil && resp.MemberEpoch != sent
 	if resp.Assignment != nil {
 		topics, err := c.cl.Topics(ctx, c.cfg.Topics...)
 		if err != nil {
@@ -164,7 +170,10 @@ func (c *Consumer) takeAssignment(ctx context.Context, resp *kmsg.ShareGroupHear
 		for _, t := range resp.Assignment.TopicPartitions {
 			name, ok := names[t.TopicID]
 			if !ok {
-				continue // deleted or recreated meanwhile; the next assignment says
+				// It was deleted, which the next assignment says, or is so new that
+				// not every broker knows it yet.
+				untold = true
+				continue
 			}
 			for _, p := range t.Partitions {
 				assigned[TopicPartition{name, t.TopicID, p}] = true
@@ -178,6 +187,7 @@ func (c *Consumer) takeAssignment(ctx context.Context, resp *kmsg.ShareGroupHear
 		c.assigned = assigned
 		c.stale = true
 	}
+	c.untold = untold || c.untold && assigned == nil
 	c.notify()
 	return nil
 }
@@ -238,16 +248,32 @@ func (c *Consumer) waitToBeat(wait time.Duration) (done chan<- struct{}, ok bool
 // beatOnce sends one heartbeat, and joins again if the coordinator does not know
 // the member as we do. It returns the interval to the next one.
 func (c *Consumer) beatOnce() (time.Duration, error) {
-	resp, err := c.heartbeat(c.ctx, c.identity().MemberEpoch)
-	if isLost(err) {
+	epoch := c.beatEpoch()
+	resp, err := c.heartbeat(c.ctx, epoch)
+	switch {
+	case isLost(err):
 		go c.cfg.Lost(err)
 		c.dropAssignment()
+		resp, err = c.heartbeat(c.ctx, joinEpoch)
+	case err == nil && epoch != joinEpoch && c.beatEpoch() == joinEpoch:
 		resp, err = c.heartbeat(c.ctx, joinEpoch)
 	}
 	if err != nil {
 		return 0, err
 	}
 	return heartbeatInterval(resp), nil
+}
+
+// beatEpoch is the epoch for the next heartbeat: the member's, or that of a join
+// when the assignment is to be told again, as to one that comes back. A member that
+// is known keeps its place and its epoch then.
+func (c *Consumer) beatEpoch() int32 {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.untold {
+		return joinEpoch
+	}
+	return c.memberEpoch
 }
 
 func (c *Consumer) dropAssignment() {
@@ -322,9 +348,13 @@ func (c *Consumer) lookUpLeaders() error {
 	}
 	leaders := make(map[TopicPartition]int32, len(c.assigned))
 	for _, tp := range sortedPartitions(c.assigned) {
-		t, ok := topics[tp.Topic]
-		if !ok || t.ID != tp.TopicID {
-			continue // recreated; the next assignment says so
+		t := topics[tp.Topic]
+		if t.ID != tp.TopicID {
+			// Recreated, as the next assignment says; or it is, and this broker has
+			// not heard of it yet.
+			c.stale = true
+			err = &cluster.Error{Op: c.op("find the leader for"), Broker: -1, Topic: tp.Topic, Partition: tp.Partition, Err: kerr.UnknownTopicID}
+			continue
 		}
 		leader := t.Leader(tp.Partition)
 		if leader < 0 {

@@ -139,16 +139,40 @@ func (s *session) fetchLoop() {
 				s.c.warnOfLimit(err)
 			case err.Error() != warned: // an outage is told once, not with each try
 				warned = err.Error()
+				if partly, ok := errors.AsType[*partlyError](err); ok {
+					err = partly.error
+				}
 				s.c.cfg.Warn(err)
 			}
 			s.c.lookAgain()
-			if !s.c.wait(backoff(fails)) {
+			pause := backoff(fails)
+			fails++
+			if partly, ok := errors.AsType[*partlyError](err); ok {
+				// The others have records, or will: they do not wait long for it.
+				pause = min(pause, partlyBackoff)
+				if partly.fetched {
+					fails = 0
+				}
+			}
+			if !s.c.wait(pause) {
 				return
 			}
-			fails++
 		}
 	}
 }
+
+// partlyBackoff is how long a leader is left alone, at the most, that cannot serve
+// some partitions. It answers at once for as long as that is so.
+const partlyBackoff = time.Second
+
+// partlyError says that a fetch has failed for some of its partitions.
+type partlyError struct {
+	error        // of the first one
+	fetched bool // others have brought records
+}
+
+// Unwrap returns the error.
+func (e *partlyError) Unwrap() error { return e.error }
 
 // limitWarnings is how often is told of a limit that others have to make room
 // below: it may last, and nothing else shows it.
@@ -363,7 +387,10 @@ func (s *session) takeFetched(resp *kmsg.ShareFetchResponse, sent time.Time) err
 	}
 	c.notify()
 	c.mu.Unlock()
-	return firstErr
+	if firstErr != nil {
+		return &partlyError{firstErr, len(out) > 0}
+	}
+	return nil
 }
 
 // acquired notes what a fetch has acquired before the records are decoded, which
@@ -420,9 +447,9 @@ func (c *Consumer) Acknowledge(ctx context.Context, b *Batch, acks *Acknowledgem
 }
 
 // Renew restarts the acquisition lock of everything in the batch (KIP-1222,
-// ShareAcknowledge v2 with Renew), and moves the batch's deadlines. It returns
-// an error, and leaves the deadlines, when a broker is too old for it or the
-// group does not allow it (share.renew.acknowledge.enable).
+// ShareAcknowledge v2 with Renew), and moves the batch's deadlines, which nobody
+// may read meanwhile. It returns an error, and leaves the deadlines, when a broker
+// is too old for it or the group does not allow it (share.renew.acknowledge.enable).
 func (c *Consumer) Renew(ctx context.Context, b *Batch) error {
 	sent := c.cfg.Now()
 	if err := c.renew(ctx, b); err != nil {
@@ -435,17 +462,24 @@ func (c *Consumer) Renew(ctx context.Context, b *Batch) error {
 }
 
 // Waiting returns what was fetched and Poll has not returned yet. It is to be
-// looked at only: it still belongs to the consumer.
+// looked at only: the records still belong to the consumer. The deadlines are those
+// of now.
 func (c *Consumer) Waiting() *Batch {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return &Batch{Partitions: slices.Clone(c.ready)}
+	b := &Batch{Partitions: make([]*PartitionBatch, 0, len(c.ready))}
+	for _, p := range c.ready {
+		b.Partitions = append(b.Partitions, new(*p)) // RenewWaiting writes to p
+	}
+	return b
 }
 
 // RenewWaiting restarts the acquisition locks of everything that was fetched and
 // that Poll has not returned yet, as Renew does for a batch. A caller that takes
 // long over one batch calls it, so that what waits behind it does not lose its
-// locks, and with each of them a delivery.
+// locks, and with each of them a delivery. What Poll returns meanwhile keeps its
+// old deadline; when that is acknowledged before this arrives, the error is
+// INVALID_RECORD_STATE and no deadline is moved.
 func (c *Consumer) RenewWaiting(ctx context.Context) error {
 	waiting := c.Waiting()
 	sent := c.cfg.Now()
@@ -454,8 +488,10 @@ func (c *Consumer) RenewWaiting(ctx context.Context) error {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	for _, p := range waiting.Partitions {
-		p.LockDeadline = sent.Add(p.LockDuration)
+	for _, p := range c.ready {
+		if slices.ContainsFunc(waiting.Partitions, p.sameFetch) {
+			p.LockDeadline = sent.Add(p.LockDuration)
+		}
 	}
 	return nil
 }

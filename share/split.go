@@ -6,12 +6,12 @@ import "github.com/twmb/franz-go/pkg/kgo"
 // record that alone holds of a batch with that record. Gaps stay with the record
 // that they come after, or with what is left. Everything that b has acquired is
 // in exactly one of them, and b is not to be used afterwards.
-func (b *Batch) Split(alone func(*kgo.Record) bool) (rest *Batch, singles []*Batch) {
+func (b *Batch) Split(alone func(*PartitionBatch, *kgo.Record) bool) (rest *Batch, singles []*Batch) {
 	rest = new(Batch)
 	for _, p := range b.Partitions {
 		for p != nil {
 			n := 0
-			for n < len(p.Records) && !alone(p.Records[n]) {
+			for n < len(p.Records) && !alone(p, p.Records[n]) {
 				n++
 			}
 			if n == len(p.Records) {

@@ -118,6 +118,16 @@ func (e *scene) staged() {
 	e.must(e.s.SendShareAcknowledgements(e.ctx(), e.acks))
 }
 
+// leftOpen has a transaction that could not be aborted.
+func (e *scene) leftOpen() {
+	e.staged()
+	ctx, cancel := context.WithCancel(e.ctx())
+	cancel()
+	if err := e.s.Abort(ctx); err == nil {
+		e.r.t.Fatal("Abort succeeds without asking anybody")
+	}
+}
+
 func (e *scene) acknowledger() {
 	e.a = e.r.acknowledger(txn.AcknowledgerConfig{})
 	e.acquired()
@@ -211,6 +221,12 @@ var contract = map[string]method{
 	"txn.Session.Close": {
 		(*scene).staged, func(ctx context.Context, e *scene) error { return e.s.Close(ctx) },
 		conditions(succeeds, isFenced, succeeds, noLowering, noGroup, succeeds),
+	},
+	"txn.Session.Recover": {
+		(*scene).leftOpen, func(ctx context.Context, e *scene) error {
+			_, err := e.s.Recover(ctx)
+			return err
+		}, conditions(succeeds, isFenced, noMember, noLowering, noGroup, succeeds),
 	},
 	"txn.Session.CheckOwner": {
 		(*scene).begun, func(ctx context.Context, e *scene) error { return e.s.CheckOwner(ctx) },

@@ -522,12 +522,15 @@ func TestMetrics(t *testing.T) {
 }
 
 func TestClassify(t *testing.T) {
+	if got := txn.Classify(nil); got != txn.ClassNone || txn.IsFatal(nil) {
+		t.Errorf("Classify(nil) = %s, want %s", got, txn.ClassNone)
+	}
 	stage := &txn.StageError{Errors: []*cluster.Error{{Op: "stage", Broker: 1, Err: kerr.NotCoordinator}}}
 	for want, errs := range map[txn.Class][]error{
 		txn.ClassAbortable: {
 			stage, &txn.TypeError{}, &txn.GuardError{}, &txn.AbortedError{Err: kerr.ProducerFenced}, &share.ConflictError{},
 			kerr.TransactionAbortable, kerr.InvalidRecordState, kerr.StaleMemberEpoch, kerr.UnknownMemberID, kerr.InvalidProducerEpoch,
-			errors.New("connection reset"), context.DeadlineExceeded,
+			&share.SupersededError{}, errors.New("connection reset"), context.DeadlineExceeded,
 		},
 		txn.ClassRetriable: {
 			&cluster.DialError{Err: errors.New("refused")}, kerr.ConcurrentTransactions, kerr.CoordinatorLoadInProgress, kerr.NotCoordinator,

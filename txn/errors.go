@@ -166,9 +166,11 @@ func (e *TimeoutRejectedError) Unwrap() error { return e.Err }
 type Class int8
 
 const (
+	// ClassNone: there is no error, and nothing to do about it.
+	ClassNone Class = iota
 	// ClassAbortable: abort the transaction; the next one may begin. Nothing of
 	// the transaction took effect, or will.
-	ClassAbortable Class = iota
+	ClassAbortable
 	// ClassRetriable: the same call may be made again; it changed nothing.
 	ClassRetriable
 	// ClassFatal: the producer is at its end, or the program is wrong. What was
@@ -183,6 +185,8 @@ const (
 // String returns the class in words, such as "outcome unknown".
 func (c Class) String() string {
 	switch c {
+	case ClassNone:
+		return "none"
 	case ClassAbortable:
 		return "abortable"
 	case ClassRetriable:
@@ -196,9 +200,12 @@ func (c Class) String() string {
 }
 
 // Classify says what to do about an error that a method of this package
-// returned. What it does not know is abortable, the class in which nothing is
-// ever lost or doubled.
+// returned; nil is [ClassNone]. What it does not know is abortable, the class in
+// which nothing is ever lost or doubled.
 func Classify(err error) Class {
+	if err == nil {
+		return ClassNone
+	}
 	if _, ok := errors.AsType[*OutcomeUnknownError](err); ok {
 		return ClassOutcomeUnknown
 	}

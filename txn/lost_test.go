@@ -20,6 +20,7 @@ import (
 	"github.com/kshare/kshare/wire"
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kfake"
+	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
@@ -281,6 +282,39 @@ func (r *rig) wantAborted() {
 	if visible := r.visible(); pending != 0 || accepted != 0 || visible != 0 {
 		r.t.Errorf("%d records pending, %d acknowledged, %d visible; want none", pending, accepted, visible)
 	}
+}
+
+// lateHook takes its time before the producer tells what became of a record.
+type lateHook time.Duration
+
+func (h lateHook) OnProduceRecordUnbuffered(*kgo.Record, error) { <-time.After(time.Duration(h)) }
+
+// A record that the producer does not even take into its buffer is one that was not
+// delivered, also when nobody has been told of that yet.
+func TestCommitAwaitsRefusedRecords(t *testing.T) {
+	onBadNetwork(t, 4, func(r *rig, _ *badNetwork) {
+		ctx := r.t.Context()
+		s := r.session(txn.Config{Timeout: 10 * time.Minute, ProducerOpts: []kgo.Opt{
+			kgo.MaxBufferedBytes(100), kgo.WithHooks(lateHook(time.Minute)),
+		}})
+		err := s.Begin(ctx)
+		if err == nil {
+			err = s.Produce(ctx, &kgo.Record{Topic: "out", Value: make([]byte, 1000)})
+		}
+		if err == nil {
+			err = r.stage(s, r.acquire(4), wire.Accept)
+		}
+		if err != nil {
+			r.t.Fatal(err)
+		}
+		if err := s.Commit(ctx, txn.Guard{}); !errors.Is(err, kerr.MessageTooLarge) {
+			r.t.Errorf("Commit: %v, want %v", err, kerr.MessageTooLarge)
+		}
+		if err := s.Abort(ctx); err != nil {
+			r.t.Error(err)
+		}
+		r.wantAborted()
+	})
 }
 
 // Whether the connection breaks before or after the broker has handled the end of

@@ -85,16 +85,17 @@ type Session struct {
 	phase    atomic.Int32
 	producer *kgo.Client
 	stale    atomic.Bool            // kgo's idea of the epoch is not the coordinator's any more
+	leftOpen bool                   // an abort failed: the coordinator may have the transaction open
 	reached  sync.Map               // a partition that took records, by topic; of this producer
 	last     atomic.Pointer[string] // the topic that was last put into reached
 
 	// Of the transaction that is open; reset by Begin.
 	staging    staging
 	produced   atomic.Int64 // records handed to the producer
-	failed     atomic.Int64
-	produceErr atomic.Pointer[error] // the first
-	committing bool                  // a commit was sent
-	unknown    *OutcomeUnknownError  // of phaseUnknown
+	deliveries *deliveries
+	promise    func(*kgo.Record, error) // tells deliveries
+	committing bool                     // a commit was sent
+	unknown    *OutcomeUnknownError     // of phaseUnknown
 }
 
 // NewSession checks that the cluster can stage acknowledgements, unless the
@@ -203,6 +204,7 @@ func (s *Session) renewProducer(ctx context.Context) error {
 	}
 	s.producer, s.producerID, s.epoch = p, id, epoch
 	s.stale.Store(false)
+	s.leftOpen = false
 	s.reached.Clear()
 	s.last.Store(nil)
 	return nil
@@ -254,13 +256,28 @@ func (s *Session) Begin(ctx context.Context) error {
 	}
 	s.producerID, s.epoch, s.began = id, epoch, s.now()
 	s.produced.Store(0)
-	s.failed.Store(0)
-	s.produceErr.Store(nil)
+	s.deliveries = new(deliveries)
+	s.promise = s.promiseTo(s.deliveries)
 	s.staging.reset()
 	s.unanswered.Store(false)
 	s.committing, s.unknown = false, nil
 	s.enter(phaseOpen)
 	return nil
+}
+
+// Recover aborts what the last Abort could not, as the next Begin would: a caller
+// that may have nothing to begin for a while calls it until it returns nil, since
+// nobody else gets the staged records back before the transaction times out. It
+// reports whether there was something to do; when nothing was left open, nothing is
+// sent. It may return what NewSession returns, and a *FencedError.
+func (s *Session) Recover(ctx context.Context) (aborted bool, err error) {
+	s.gate.Lock()
+	defer s.gate.Unlock()
+	if !s.leftOpen || s.in() != phaseIdle {
+		return false, nil
+	}
+	err = s.renewProducer(ctx)
+	return err == nil, err
 }
 
 // Deadline is when the coordinator may abort the open transaction.
@@ -276,23 +293,37 @@ func (s *Session) Produce(ctx context.Context, r *kgo.Record) error {
 		return err
 	}
 	s.produced.Add(1)
-	s.producer.Produce(ctx, r, s.delivered)
+	s.producer.Produce(ctx, r, s.promise)
 	return nil
 }
 
-func (s *Session) delivered(r *kgo.Record, err error) {
-	if err == nil {
-		if last := s.last.Load(); last == nil || *last != r.Topic {
-			topic := r.Topic
-			s.reached.Store(topic, r.Partition)
-			s.last.Store(&topic)
+// deliveries is what is known of the records of one transaction. One that was given
+// up may be told of late.
+type deliveries struct {
+	told atomic.Int64          // how many were delivered, or failed
+	err  atomic.Pointer[error] // why the first failed
+}
+
+// promiseTo returns what kgo calls for each record.
+func (s *Session) promiseTo(d *deliveries) func(*kgo.Record, error) {
+	return func(r *kgo.Record, err error) {
+		defer d.told.Add(1)
+		if err == nil {
+			if last := s.last.Load(); last == nil || *last != r.Topic {
+				topic := r.Topic
+				s.reached.Store(topic, r.Partition)
+				s.last.Store(&topic)
+			}
+			return
 		}
-		return
-	}
-	s.failed.Add(1)
-	if s.produceErr.Load() == nil {
-		wrapped := error(&cluster.Error{Op: "produce to", Broker: -1, Topic: r.Topic, Partition: r.Partition, Err: err})
-		s.produceErr.CompareAndSwap(nil, &wrapped)
+		if d.err.Load() == nil {
+			advice := ""
+			if errors.Is(err, kerr.InvalidRecord) && r.Key == nil {
+				advice = "the record has no key, and a compacted topic takes none without (cleanup.policy)"
+			}
+			wrapped := error(&cluster.Error{Op: "produce", Broker: -1, Topic: r.Topic, Partition: r.Partition, Err: err, Advice: advice})
+			d.err.CompareAndSwap(nil, &wrapped)
+		}
 	}
 }
 
@@ -370,7 +401,13 @@ func (s *Session) ready(ctx context.Context, verb string) error {
 	if err := s.producer.Flush(ctx); err != nil {
 		return s.failure(ctx, "flush records of", err)
 	}
-	if err := s.produceErr.Load(); err != nil {
+	// Flush does not wait for records that failed before they were buffered.
+	for try := 0; s.deliveries.told.Load() < s.produced.Load(); try++ {
+		if !pause(ctx, try) {
+			return s.failure(ctx, "flush records of", context.Cause(ctx))
+		}
+	}
+	if err := s.deliveries.err.Load(); err != nil {
 		return s.failure(ctx, "produce in", *err)
 	}
 	if _, _, doubt := s.staging.state(); doubt != nil {
@@ -484,6 +521,7 @@ func (s *Session) Abort(ctx context.Context) error {
 	}
 	if err := s.producer.AbortBufferedRecords(ctx); err != nil {
 		s.enter(phaseIdle)
+		s.leftOpen = true
 		s.stale.Store(true)
 		return s.classify(ctx, "abort records of", err)
 	}
@@ -494,6 +532,7 @@ func (s *Session) Abort(ctx context.Context) error {
 	case s.stale.Load():
 		// kgo's epoch is not to be trusted: a new producer aborts what is open.
 		s.enter(phaseIdle)
+		s.leftOpen = true
 		return s.renewProducer(ctx)
 	default:
 		err = s.producer.EndTransaction(ctx, kgo.TryAbort)
@@ -544,6 +583,7 @@ func (s *Session) abortFailed(ctx context.Context, err error) error {
 	if rotated {
 		return err
 	}
+	s.leftOpen = true
 	return s.classify(ctx, "abort transaction of", err)
 }
 

@@ -112,7 +112,7 @@ func (r *rig) session(cfg txn.Config) *txn.Session {
 // acquire polls until n records are held.
 func (r *rig) acquire(n int) []*share.Batch {
 	r.t.Helper()
-	ctx, cancel := context.WithTimeout(r.t.Context(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(r.t.Context(), 5*time.Minute)
 	defer cancel()
 	var out []*share.Batch
 	for n > 0 {

@@ -61,13 +61,9 @@ type Override struct {
 	Mechanism string // of sasl.mechanism, and turns SASL on
 }
 
-// LoadClientProperties reads a client.properties. It may return *ConfigError.
-func LoadClientProperties(file string) (*ClientProperties, error) {
-	return LoadClientPropertiesWith(file, Override{})
-}
-
-// LoadClientPropertiesWith is [LoadClientProperties] with a part replaced.
-func LoadClientPropertiesWith(file string, o Override) (*ClientProperties, error) {
+// LoadClientProperties reads a client.properties, with a part of it replaced. It may
+// return *ConfigError.
+func LoadClientProperties(file string, o Override) (*ClientProperties, error) {
 	props, err := readProperties(file)
 	if err != nil {
 		return nil, err

@@ -2,7 +2,7 @@
 // tools or a few settings, into what a Go client needs: a [tls.Config] and a SASL
 // mechanism.
 //
-//	c, err := auth.LoadClientProperties("client.properties")
+//	c, err := auth.LoadClientProperties("client.properties", auth.Override{})
 //	if err != nil {
 //		return err
 //	}

@@ -167,7 +167,7 @@ func (c *cluster) read(topic string, each func(*kgo.Record)) {
 	// as a control record; one that ends with an aborted batch is followed by
 	// the marker of the abort.
 	for left := len(ends) - ends.done(); left > 0; {
-		ctx, cancel := context.WithTimeout(c.t.Context(), 30*time.Second)
+		ctx, cancel := context.WithTimeout(c.t.Context(), 5*time.Minute)
 		fetches := cl.PollFetches(ctx)
 		cancel()
 		if err := fetches.Err(); err != nil {
@@ -280,9 +280,7 @@ type ctpResult struct {
 // ctp runs "kshare ctp" to its end.
 func (c *cluster) ctp(args ...string) ctpResult {
 	c.t.Helper()
-	ctx, cancel := context.WithTimeout(c.t.Context(), 2*time.Minute)
-	defer cancel()
-	cmd := kshareCommand(ctx, c.t, append([]string{"ctp", "-b", c.bootstrap, "-o", "json", "--timeout", "2m"}, args...)...)
+	cmd := kshareCommand(c.t.Context(), c.t, append([]string{"ctp", "-b", c.bootstrap, "-o", "json", "--timeout", "5m"}, args...)...)
 	var stdout, stderr bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &stdout, &stderr
 	if err := cmd.Run(); err != nil {

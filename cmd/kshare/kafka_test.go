@@ -61,7 +61,6 @@ func TestScriptOnKafka(t *testing.T) {
 	}
 	p := scriptParams(&scriptKafka{kafkatest.Start(t, kafkatest.Config{Version: kafkatest.Kafka44})})
 	p.Files = files
-	p.Deadline = time.Now().Add(5 * time.Minute)
 	testscript.RunT(sequential{t}, p)
 }
 

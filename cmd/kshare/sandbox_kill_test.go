@@ -114,12 +114,13 @@ func newMortalSandbox(t *testing.T, args ...string) *mortalSandbox {
 	}, args...)}
 }
 
-// freePorts returns the first of n ports in a row that were free a moment ago.
+// freePorts returns the first of n ports in a row that were free a moment ago. They
+// are below those that systems give to connections and to listeners on port 0, one
+// of which could have them while the sandbox is down.
 func freePorts(t *testing.T, n int) int {
 	t.Helper()
 	for range 100 {
-		first, ok := tryPorts(t.Context(), n)
-		if ok {
+		if first := 10_000 + rand.IntN(20_000); tryPorts(t.Context(), first, n) {
 			return first
 		}
 	}
@@ -127,22 +128,16 @@ func freePorts(t *testing.T, n int) int {
 	return 0
 }
 
-func tryPorts(ctx context.Context, n int) (int, bool) {
+func tryPorts(ctx context.Context, first, n int) bool {
 	var lc net.ListenConfig
-	l, err := lc.Listen(ctx, "tcp", "127.0.0.1:0")
-	if err != nil {
-		return 0, false
-	}
-	defer func() { _ = l.Close() }()
-	first := l.Addr().(*net.TCPAddr).Port
-	for i := 1; i < n; i++ {
-		next, err := lc.Listen(ctx, "tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(first+i)))
+	for port := first; port < first+n; port++ {
+		l, err := lc.Listen(ctx, "tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(port)))
 		if err != nil {
-			return 0, false
+			return false
 		}
-		defer func() { _ = next.Close() }()
+		defer func() { _ = l.Close() }()
 	}
-	return first, true
+	return true
 }
 
 // start starts it and waits until it is ready.
@@ -202,6 +197,7 @@ type load struct {
 	mu   sync.Mutex
 	last string    // what the last one that failed said
 	cmd  *exec.Cmd // that runs
+	over bool      // none is to be started after it
 	says *watched  // on stderr
 }
 
@@ -237,7 +233,11 @@ func startLoad(t *testing.T, bootstrap string, args ...string) *load {
 			}
 			l.mu.Lock()
 			l.last = err.Error() + ": " + string(stderr.Bytes())
+			over := l.over
 			l.mu.Unlock()
+			if over {
+				return
+			}
 		}
 	}()
 	return l
@@ -261,18 +261,26 @@ func (l *load) ended() bool {
 	}
 }
 
-// wait waits until ctp has found its source empty.
+// wait waits until ctp has found its source empty. One that does not come to an
+// end has to say what its goroutines wait for.
 func (l *load) wait() {
 	l.t.Helper()
-	timer := time.NewTimer(90 * time.Second)
+	timer := time.NewTimer(5 * time.Minute)
 	defer timer.Stop()
 	select {
 	case <-l.done:
+		return
 	case <-timer.C:
-		l.mu.Lock()
-		defer l.mu.Unlock()
-		l.t.Fatalf("ctp does not come to an end; this one says: %s\nthe last one that failed: %s", l.says.Bytes(), l.last)
 	}
+	l.mu.Lock()
+	cmd, says, last := l.cmd, l.says, l.last
+	l.over = true
+	l.mu.Unlock()
+	if cmd.Process != nil {
+		_ = cmd.Process.Signal(syscall.SIGQUIT) // or it has ended meanwhile
+	}
+	<-l.done
+	l.t.Fatalf("ctp does not come to an end; this one says: %s\nthe last one that failed: %s", says.Bytes(), last)
 }
 
 // awaitGrowth waits until topic has grown by more than so many offsets, or the

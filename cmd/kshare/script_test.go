@@ -10,6 +10,7 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"io"
 	"net"
 	"os"
 	"os/exec"
@@ -45,17 +46,86 @@ func stuck() {
 	fmt.Fprintln(d.Out, "ready")
 	<-ctx.Done()
 	fmt.Fprintln(d.Out, context.Cause(ctx))
+	_, _ = io.Copy(d.Out, d.In) // what it is told shows that it is there
 	select {}
 }
 
-// The first signal asks, the second one ends the process.
-func TestSecondSignalEndsAtOnce(t *testing.T) {
+// The first signal asks, and one that comes later ends the process.
+func TestLaterSignalEndsAtOnce(t *testing.T) {
 	t.Parallel()
+	p := startStuck(t)
+	p.interrupt(t)
+	if p.says(t) != "interrupt" {
+		t.Fatal("it does not say that it was interrupted")
+	}
+	ended := make(chan error, 1)
+	go func() { ended <- p.cmd.Wait() }()
+	again := time.NewTicker(50 * time.Millisecond)
+	defer again.Stop()
+	for {
+		select {
+		case <-ended: // the status says more
+			if ws := p.cmd.ProcessState.Sys().(syscall.WaitStatus); !ws.Signaled() || ws.Signal() != syscall.SIGINT {
+				t.Errorf("it ended with %v, want to be killed by a later SIGINT", p.cmd.ProcessState)
+			}
+			return
+		case <-again.C:
+			_ = p.cmd.Process.Signal(os.Interrupt) // it may have ended meanwhile
+		}
+	}
+}
+
+// What sends a signal to a program and to its process group, as coreutils' timeout
+// does, asks once.
+func TestSignalSentTwiceIsOne(t *testing.T) {
+	t.Parallel()
+	// Had this test to wait for a processor between the two, they would be two. It
+	// is then done again.
+	for range 10 {
+		p := startStuck(t)
+		begin := time.Now()
+		p.interrupt(t)
+		if p.says(t) != "interrupt" {
+			t.Fatal("it does not say that it was interrupted")
+		}
+		p.interrupt(t)
+		took := time.Since(begin)
+		alive := true
+		for range 100 { // it takes a moment to die
+			_, err := io.WriteString(p.in, "what now?\n")
+			alive = alive && err == nil && p.says(t) == "what now?"
+		}
+		_ = p.cmd.Process.Kill()
+		_ = p.cmd.Wait()
+		switch {
+		case alive:
+			return
+		case took < 400*time.Millisecond:
+			t.Fatalf("it ended with %v, of a signal that came %v after the first", p.cmd.ProcessState, took)
+		}
+	}
+	t.Fatal("no two signals could be sent in a row")
+}
+
+// stuckProcess is a process that runs stuck.
+type stuckProcess struct {
+	cmd *exec.Cmd
+	in  io.Writer
+	out *bufio.Scanner
+}
+
+// startStuck returns when it is ready.
+func startStuck(t *testing.T) *stuckProcess {
+	t.Helper()
 	path, err := exec.LookPath("stuck")
 	if err != nil {
 		t.Fatal(err)
 	}
 	cmd := exec.CommandContext(t.Context(), path)
+	stdin, err := cmd.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
 	stdout, err := cmd.StdoutPipe()
 	if err != nil {
 		t.Fatal(err)
@@ -63,19 +133,27 @@ func TestSecondSignalEndsAtOnce(t *testing.T) {
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	lines := bufio.NewScanner(stdout)
-	for _, want := range []string{"ready", "interrupt"} {
-		if !lines.Scan() || lines.Text() != want {
-			t.Fatalf("it says %q, want %q", lines.Text(), want)
-		}
-		if err := cmd.Process.Signal(os.Interrupt); err != nil {
-			t.Fatal(err)
-		}
+	p := &stuckProcess{cmd: cmd, in: stdin, out: bufio.NewScanner(stdout)}
+	if p.says(t) != "ready" {
+		t.Fatal("it does not say that it is ready")
 	}
-	_ = cmd.Wait() // the status says more
-	if ws := cmd.ProcessState.Sys().(syscall.WaitStatus); !ws.Signaled() || ws.Signal() != syscall.SIGINT {
-		t.Errorf("it ended with %v, want to be killed by the second SIGINT", cmd.ProcessState)
+	return p
+}
+
+func (p *stuckProcess) interrupt(t *testing.T) {
+	t.Helper()
+	if err := p.cmd.Process.Signal(os.Interrupt); err != nil {
+		t.Fatal(err)
 	}
+}
+
+// says returns the next line of it, "" if there is none.
+func (p *stuckProcess) says(t *testing.T) string {
+	t.Helper()
+	if !p.out.Scan() {
+		return ""
+	}
+	return p.out.Text()
 }
 
 // A reader that goes away is told by a code, not by death.

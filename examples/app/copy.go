@@ -36,7 +36,7 @@ func copyRecords(ctx context.Context, cl *cluster.Client, o options) (int, error
 		switch txn.Classify(err) {
 		case txn.ClassFatal, txn.ClassOutcomeUnknown:
 			return n, err
-		case txn.ClassAbortable, txn.ClassRetriable:
+		case txn.ClassNone, txn.ClassAbortable, txn.ClassRetriable:
 		}
 		if err == nil {
 			n += b.Len()

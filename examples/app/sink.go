@@ -51,7 +51,7 @@ func sinkRecords(ctx context.Context, cl *cluster.Client, o options) (int, error
 		switch txn.Classify(err) {
 		case txn.ClassFatal, txn.ClassOutcomeUnknown:
 			return n, err
-		case txn.ClassAbortable, txn.ClassRetriable:
+		case txn.ClassNone, txn.ClassAbortable, txn.ClassRetriable:
 		}
 		if err != nil {
 			fmt.Fprintln(os.Stderr, "app: not acknowledged, the records come again:", err)

@@ -10,6 +10,7 @@ import (
 	"runtime"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/kshare/kshare/cluster/auth"
@@ -91,6 +92,10 @@ func TestReadRefuses(t *testing.T) {
 		{"a list", "- " + canary, "is not valid YAML"},
 		{"an anchor that is none", context("sasl_password: *" + canary), "is not valid YAML"},
 		{"a key twice", "contexts: []\ncontexts: []\n", "is not valid YAML"},
+		{"two documents", "contexts: []\n---\ncontexts: []\n", "has more than one YAML document"},
+		{"something after the document", "contexts: []\n---\n- : [" + canary, "is not valid YAML"},
+		{"upper case", "Contexts: []\n", `there is no key "Contexts"`},
+		{"upper case in a context", context("saslPassword: " + canary), `context "a": there is no setting "saslPassword"`},
 		{"unknown key", "current: a\n", `there is no key "current"`},
 		{"current is a number", "current_context: 1\n", "current_context: want the name of a context"},
 		{"contexts are none", "contexts: " + canary, "contexts: want a list of contexts"},
@@ -125,9 +130,18 @@ func TestReadRefuses(t *testing.T) {
 			}
 		})
 	}
-	e := new(Error)
-	if _, err := Read(write(t, "config.yaml", context("sasl-password: x"))); !errors.As(err, &e) || !strings.Contains(e.Hint(), "did you mean sasl_password?") {
-		t.Errorf("a key that is almost right: %v (%s)", err, e.Hint())
+	for file, want := range map[string]string{
+		context("sasl-password: x"):            "did you mean sasl_password?",
+		context("bootstrapServer: x:1"):        "did you mean bootstrap_server?",
+		context("bootstrap_servers: x:1"):      "did you mean bootstrap_server?",
+		"contexts: [{NAME: a}]":                "did you mean name?",
+		"Current_Context: a":                   "did you mean current_context?",
+		"contexts: [{name: a, no_such: true}]": "'kshare help settings' lists them",
+	} {
+		e := new(Error)
+		if _, err := Read(write(t, "config.yaml", file)); !errors.As(err, &e) || !strings.Contains(e.Hint(), want) {
+			t.Errorf("%q: %v (%s), want %q", file, err, e.Hint(), want)
+		}
 	}
 }
 
@@ -401,7 +415,7 @@ func TestRows(t *testing.T) {
 func TestWriting(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "new", "config.yaml")
-	added, changed, err := SetContext(path, "Prod.EU-1", Change{Set: map[Key]string{BootstrapServer: "a:1,b:2", TLS: "true", TLSCA: "ca.pem", SASLPasswordCommand: "pass show kafka", SASLUser: "true"}})
+	added, changed, err := SetContext(t.Context(), path, "Prod.EU-1", Change{Set: map[Key]string{BootstrapServer: "a:1,b:2", TLS: "true", TLSCA: "ca.pem", SASLPasswordCommand: "pass show kafka", SASLUser: "true"}})
 	if err != nil || !added || !changed {
 		t.Fatalf("SetContext = %v, %v, %v", added, changed, err)
 	}
@@ -414,17 +428,17 @@ func TestWriting(t *testing.T) {
 	if b, err := os.ReadFile(path); err != nil || string(b) != want {
 		t.Errorf("the file has\n%s%v\nwant\n%s", b, err, want)
 	}
-	if added, changed, err = SetContext(path, "Prod.EU-1", Change{Set: map[Key]string{TLS: "true"}}); err != nil || added || changed {
+	if added, changed, err = SetContext(t.Context(), path, "Prod.EU-1", Change{Set: map[Key]string{TLS: "true"}}); err != nil || added || changed {
 		t.Errorf("the same again: %v, %v, %v", added, changed, err)
 	}
-	if changed, err := UseContext(path, "Prod.EU-1"); err != nil || !changed {
+	if changed, err := UseContext(t.Context(), path, "Prod.EU-1"); err != nil || !changed {
 		t.Errorf("UseContext = %v, %v", changed, err)
 	}
-	if changed, err := UseContext(path, "Prod.EU-1"); err != nil || changed {
+	if changed, err := UseContext(t.Context(), path, "Prod.EU-1"); err != nil || changed {
 		t.Errorf("UseContext again = %v, %v", changed, err)
 	}
 	// Another source of the password replaces the one that is there.
-	if _, _, err = SetContext(path, "Prod.EU-1", Change{Set: map[Key]string{SASLPasswordFile: "/p"}, Unset: []Key{TLSCA, ClientID}}); err != nil {
+	if _, _, err = SetContext(t.Context(), path, "Prod.EU-1", Change{Set: map[Key]string{SASLPasswordFile: "/p"}, Unset: []Key{TLSCA, ClientID}}); err != nil {
 		t.Fatal(err)
 	}
 	c, err := Read(path)
@@ -434,15 +448,83 @@ func TestWriting(t *testing.T) {
 	if got := c.All[0].Values(); got[SASLPasswordFile] != "/p" || got[SASLPasswordCommand] != "" || got[TLSCA] != "" || c.Current != "Prod.EU-1" {
 		t.Errorf("the context has %v, current is %q", got, c.Current)
 	}
-	if was, err := DeleteContext(path, "Prod.EU-1"); err != nil || !was {
+	if was, err := DeleteContext(t.Context(), path, "Prod.EU-1"); err != nil || !was {
 		t.Errorf("DeleteContext = %v, %v", was, err)
 	}
 	if c, err = Read(path); err != nil || len(c.All) != 0 || c.Current != "" {
 		t.Errorf("after it was removed: %+v, %v", c, err)
 	}
 	left, err := os.ReadDir(filepath.Dir(path))
-	if err != nil || len(left) != 1 {
-		t.Errorf("%d files are left, %v, want the one", len(left), err)
+	if err != nil || len(left) != 2 || left[0].Name() != ".config.yaml.lock" {
+		t.Errorf("left are %v, %v, want the file and its lock", left, err)
+	}
+}
+
+// Of changes at the same time none is lost.
+func TestWritingAtOnce(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "new", "config.yaml")
+	const writers = 20
+	var wg sync.WaitGroup
+	for i := range writers {
+		wg.Go(func() {
+			name := fmt.Sprint("c", i)
+			if added, _, err := SetContext(t.Context(), path, name, Change{Set: map[Key]string{BootstrapServer: "x:1"}}); err != nil || !added {
+				t.Errorf("SetContext = %v, %v", added, err)
+			}
+			if _, err := UseContext(t.Context(), path, name); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	wg.Wait()
+	c, err := Read(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(c.All) != writers {
+		t.Errorf("%d contexts are there, want %d: %v", len(c.All), writers, c.Names())
+	}
+}
+
+// Who waits for the other change can be stopped.
+func TestWritingWaits(t *testing.T) {
+	path := write(t, "config.yaml", "contexts: [{name: a}]")
+	unlock, err := lock(t.Context(), path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unlock()
+	stop := errors.New("stop")
+	ctx, cancel := context.WithCancelCause(t.Context())
+	cancel(stop)
+	if _, err := UseContext(ctx, path, "a"); !errors.Is(err, stop) {
+		t.Errorf("UseContext = %v, want %v", err, stop)
+	}
+}
+
+// What is no file stays what it is.
+func TestWritingToNoFile(t *testing.T) {
+	if runtime.GOOS == "windows" {
+		return
+	}
+	path := filepath.Join(t.TempDir(), "null")
+	if err := os.Symlink("/dev/null", path); err != nil {
+		t.Fatal(err)
+	}
+	before, err := os.Stat(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, _, err = SetContext(t.Context(), path, "a", Change{})
+	if e, ok := errors.AsType[*Error](err); !ok || e.Where != "/dev/null" || !strings.Contains(e.Error(), "is no regular file") {
+		t.Errorf("SetContext = %v", err)
+	}
+	if after, err := os.Stat(path); err != nil || after.Mode() != before.Mode() {
+		t.Errorf("it is %v, %v, and was %v", after.Mode(), err, before.Mode())
+	}
+	// It can be read, and has nothing.
+	if c, err := Read(path); err != nil || len(c.All) != 0 {
+		t.Errorf("Read = %+v, %v", c, err)
 	}
 }
 
@@ -455,7 +537,7 @@ func TestWritingKeepsTheFile(t *testing.T) {
 	if err := os.Symlink(path, link); err != nil {
 		t.Skip(err)
 	}
-	if _, _, err := SetContext(link, "b", Change{Set: map[Key]string{BootstrapServer: "y:1"}}); err != nil {
+	if _, _, err := SetContext(t.Context(), link, "b", Change{Set: map[Key]string{BootstrapServer: "y:1"}}); err != nil {
 		t.Fatal(err)
 	}
 	want := strings.Replace(before, `"x:1"`, `['y:1']`, 1)
@@ -466,22 +548,55 @@ func TestWritingKeepsTheFile(t *testing.T) {
 		t.Errorf("the link is %v, %v", info.Mode(), err)
 	}
 	broken := write(t, "config.yaml", "contexts: [{name: a, nonsense: 1}]\n")
-	_, _, err := SetContext(broken, "b", Change{})
+	_, _, err := SetContext(t.Context(), broken, "b", Change{})
 	if e, ok := errors.AsType[*Error](err); !ok || !strings.Contains(e.Error(), "would no longer be valid") {
 		t.Errorf("SetContext of a file with a mistake = %v", err)
 	}
-	if _, _, err := SetContext(write(t, "config.yaml", "contexts: ["), "b", Change{}); err == nil {
+	if _, _, err := SetContext(t.Context(), write(t, "config.yaml", "contexts: ["), "b", Change{}); err == nil {
 		t.Error("SetContext of a file that is no YAML succeeds")
 	}
+	for _, text := range []string{"# nothing yet\n\n# and more\n", "\ufeff# nothing yet\n\n# and more\n"} {
+		comments := write(t, "config.yaml", text)
+		if _, _, err := SetContext(t.Context(), comments, "b", Change{}); err != nil {
+			t.Fatal(err)
+		}
+		want := "# nothing yet\n\n# and more\n\ncontexts:\n  - name: b\n"
+		if b, err := os.ReadFile(comments); err != nil || string(b) != want {
+			t.Errorf("the file has\n%q%v\nwant\n%q", b, err, want)
+		}
+	}
+	// A link may lead to where there is no file yet.
+	dir := t.TempDir()
+	for link, target := range map[string]string{"relative.yaml": "new.yaml", "absolute.yaml": filepath.Join(dir, "new2.yaml")} {
+		link = filepath.Join(dir, link)
+		if err := os.Symlink(target, link); err != nil {
+			t.Fatal(err)
+		}
+		if _, _, err := SetContext(t.Context(), link, "b", Change{}); err != nil {
+			t.Fatal(err)
+		}
+		if info, err := os.Lstat(link); err != nil || info.Mode()&os.ModeSymlink == 0 {
+			t.Errorf("the link is %v, %v", info.Mode(), err)
+		}
+	}
+	// What is there in another form would be lost.
+	const other = "contexts: {a: {tls: true}}\n"
+	path2 := write(t, "config.yaml", other)
+	if _, _, err := SetContext(t.Context(), path2, "b", Change{}); err == nil || !strings.Contains(err.Error(), "want a list of contexts") {
+		t.Errorf("SetContext of contexts that are no list = %v", err)
+	}
+	if b, err := os.ReadFile(path2); err != nil || string(b) != other {
+		t.Errorf("the file has\n%s%v\nwant\n%s", b, err, other)
+	}
 	for _, f := range []func() error{
-		func() error { _, err := UseContext(path, "c"); return err },
-		func() error { _, err := DeleteContext(path, "c"); return err },
+		func() error { _, err := UseContext(t.Context(), path, "c"); return err },
+		func() error { _, err := DeleteContext(t.Context(), path, "c"); return err },
 	} {
 		if e, ok := errors.AsType[*Error](f()); !ok || !strings.Contains(e.Error(), `there is no context "c"`) || !strings.Contains(e.Hint(), "b, a") {
 			t.Errorf("a context that is not there: %v", e)
 		}
 	}
-	if _, _, err := SetContext("", "a", Change{}); err == nil {
+	if _, _, err := SetContext(t.Context(), "", "a", Change{}); err == nil {
 		t.Error("SetContext without a place succeeds")
 	}
 }
@@ -491,7 +606,7 @@ func TestModes(t *testing.T) {
 		return // its files have no such modes
 	}
 	path := filepath.Join(t.TempDir(), "kshare", "config.yaml")
-	if _, _, err := SetContext(path, "a", Change{Set: map[Key]string{SASLUser: "u"}}); err != nil {
+	if _, _, err := SetContext(t.Context(), path, "a", Change{Set: map[Key]string{SASLUser: "u"}}); err != nil {
 		t.Fatal(err)
 	}
 	for p, want := range map[string]os.FileMode{path: 0o600, filepath.Dir(path): 0o700} {
@@ -514,7 +629,7 @@ func TestModes(t *testing.T) {
 		}
 	}
 	// Written anew, it is nobody else's any more.
-	if _, _, err := SetContext(secret, "b", Change{}); err != nil {
+	if _, _, err := SetContext(t.Context(), secret, "b", Change{}); err != nil {
 		t.Fatal(err)
 	}
 	if info, err := os.Stat(secret); err != nil || info.Mode().Perm() != 0o600 {
@@ -578,7 +693,7 @@ func FuzzRead(f *testing.F) {
 			return
 		}
 		// What can be read can be changed, or stays as it was, and nothing is lost.
-		_, _, err = SetContext(path, "fuzz", Change{Set: map[Key]string{TLS: "true"}})
+		_, _, err = SetContext(t.Context(), path, "fuzz", Change{Set: map[Key]string{TLS: "true"}})
 		if _, ok := errors.AsType[*Error](err); err != nil && !ok {
 			t.Fatalf("SetContext of %q: %T %v, want an *Error", b, err, err)
 		}

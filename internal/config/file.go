@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -13,6 +14,7 @@ import (
 	"strings"
 
 	"github.com/spf13/viper"
+	"go.yaml.in/yaml/v3"
 )
 
 // Path is where the configuration file is: $KSHARE_CONFIG, else kshare/config.yaml
@@ -68,14 +70,23 @@ func (c *Contexts) Find(name string) (ContextValues, error) {
 	case c.Path == "":
 		return ContextValues{}, e.advise("there is no configuration file either, since neither HOME nor KSHARE_CONFIG is set")
 	case !c.Exists:
-		return ContextValues{}, e.advise("%s does not exist; 'kshare config set-context %s' makes it", c.Path, name)
+		return ContextValues{}, e.advise("%s does not exist; 'kshare config set-context %s' makes it", c.Path, plain(name, "NAME"))
 	case len(c.All) == 0:
-		return ContextValues{}, e.advise("%s has no contexts; 'kshare config set-context %s' adds one", c.Path, name)
+		return ContextValues{}, e.advise("%s has no contexts; 'kshare config set-context %s' adds one", c.Path, plain(name, "NAME"))
 	}
 	if i := slices.IndexFunc(c.Names(), func(n string) bool { return strings.EqualFold(n, name) }); i >= 0 {
 		return ContextValues{}, e.advise("did you mean %q? upper and lower case differ", c.Names()[i])
 	}
 	return ContextValues{}, e.advise("%s has %s", c.Path, strings.Join(c.Names(), ", "))
+}
+
+// plain is a word of a command line that is to be copied: text where no shell sees
+// more in it, and otherwise what stands for it.
+func plain(text, otherwise string) string {
+	if regexp.MustCompile(`^[A-Za-z0-9_./][A-Za-z0-9_./-]*$`).MatchString(text) {
+		return text
+	}
+	return otherwise
 }
 
 // The keys of the file.
@@ -103,6 +114,9 @@ func Read(path string) (*Contexts, error) {
 		return nil, fileError(path, "read", err)
 	}
 	c.Exists = true
+	if err := checkKeys(path, data); err != nil {
+		return nil, err
+	}
 	v := viper.NewWithOptions(viper.KeyDelimiter(noDelimiter))
 	v.SetConfigType("yaml")
 	if err := v.ReadConfig(bytes.NewReader(data)); err != nil {
@@ -138,6 +152,68 @@ func syntaxError(path string, err error) *Error {
 		advise("look for a key that is there twice, for the indentation, and for a value that wants quotes")
 }
 
+// checkKeys refuses what viper passes over in silence: a second document, and the
+// case of keys. "Contexts" would be the contexts until something else writes
+// "contexts", and either of them could count then.
+func checkKeys(path string, data []byte) error {
+	dec := yaml.NewDecoder(bytes.NewReader(data))
+	var doc yaml.Node
+	switch err := dec.Decode(&doc); {
+	case errors.Is(err, io.EOF):
+		return nil
+	case err != nil:
+		return syntaxError(path, err)
+	}
+	switch err := dec.Decode(new(yaml.Node)); {
+	case err == nil:
+		return errorf(path, "has more than one YAML document").advise("put all contexts under one %q", keyContexts)
+	case !errors.Is(err, io.EOF):
+		return syntaxError(path, err)
+	}
+	root := doc.Content[0]
+	if key := notLower(root); key != "" {
+		return noKey(path, key)
+	}
+	list := valueOf(root, keyContexts)
+	if list == nil {
+		return nil
+	}
+	for _, n := range list.Content {
+		if key := notLower(n); key != "" {
+			return unknownKey(fmt.Sprintf("%s: context %q", path, contextName(n)), key)
+		}
+	}
+	return nil
+}
+
+// notLower returns the first key of a mapping that is not in lower case.
+func notLower(m *yaml.Node) string {
+	if m.Kind != yaml.MappingNode {
+		return ""
+	}
+	for i := 0; i+1 < len(m.Content); i += 2 {
+		if key := m.Content[i].Value; key != strings.ToLower(key) {
+			return key
+		}
+	}
+	return ""
+}
+
+// noKey is the error about a key of the file that is none.
+func noKey(path, key string) *Error {
+	e := errorf(path, "there is no key %q", key)
+	for _, known := range []string{keyCurrent, keyContexts} {
+		if strings.EqualFold(known, key) {
+			return e.advise("did you mean %s?", known)
+		}
+	}
+	return e.advise("the keys are %s and %s; settings belong to a context", keyCurrent, keyContexts)
+}
+
+func notAList(path string) *Error {
+	return errorf(path+": "+keyContexts, "want a list of contexts, each with a %s", keyName)
+}
+
 func (c *Contexts) fill(all map[string]any) error {
 	for _, key := range sortedKeys(all) {
 		var err error
@@ -151,7 +227,7 @@ func (c *Contexts) fill(all map[string]any) error {
 		case keyContexts:
 			err = c.fillContexts(all[key])
 		default:
-			err = errorf(c.Path, "there is no key %q", key).advise("the keys are %s and %s; settings belong to a context", keyCurrent, keyContexts)
+			err = noKey(c.Path, key)
 		}
 		if err != nil {
 			return err
@@ -166,7 +242,7 @@ func (c *Contexts) fillContexts(x any) error {
 	}
 	list, ok := x.([]any)
 	if !ok {
-		return errorf(c.Path+": "+keyContexts, "want a list of contexts, each with a %s", keyName)
+		return notAList(c.Path)
 	}
 	for i, x := range list {
 		m, ok := x.(map[string]any)
@@ -223,8 +299,14 @@ func (c *Contexts) absolute(path string) string {
 // unknownKey suggests the key that was meant.
 func unknownKey(where, key string) *Error {
 	e := errorf(where, "there is no setting %q", key)
+	flat := func(key string) string {
+		return strings.TrimSuffix(strings.ToLower(strings.NewReplacer("_", "", "-", "", ".", "").Replace(key)), "s")
+	}
+	if strings.EqualFold(key, keyName) {
+		return e.advise("did you mean %s?", keyName)
+	}
 	for _, s := range Settings() {
-		if flat := strings.NewReplacer("_", "", "-", "", ".", ""); s.InContext() && flat.Replace(key) == flat.Replace(string(s.Key)) {
+		if s.InContext() && flat(key) == flat(string(s.Key)) {
 			return e.advise("did you mean %s?", s.Key)
 		}
 	}

@@ -80,6 +80,24 @@ type Resolved struct {
 // Both from the same place are an error; a context may name a properties file,
 // whose entries its own settings replace.
 func Resolve(in Input) (*Resolved, error) {
+	r, err := resolve(in)
+	if err != nil {
+		return nil, err
+	}
+	return r, r.readProperties()
+}
+
+// ResolveTimeZone is the TimeZone of what [Resolve] returns, for what connects to
+// nothing: it opens the configuration file alone. It may return *Error.
+func ResolveTimeZone(in Input) (*time.Location, error) {
+	r, err := resolve(in)
+	if err != nil {
+		return nil, err
+	}
+	return r.TimeZone(), nil
+}
+
+func resolve(in Input) (*Resolved, error) {
 	contexts, err := Read(in.Path)
 	if err != nil {
 		return nil, err
@@ -104,7 +122,7 @@ func Resolve(in Input) (*Resolved, error) {
 	r.put(base, func(Setting) Origin { return Origin{Source: FromContext, Name: r.Context, File: in.Path} })
 	r.put(env, func(s Setting) Origin { return Origin{Source: FromEnvironment, Name: s.Env()} })
 	r.put(flags, func(s Setting) Origin { return Origin{Source: FromFlag, Name: s.Flag} })
-	return r, r.readProperties()
+	return r, nil
 }
 
 // Context resolves a context by itself, without flags, environment and what is
@@ -160,7 +178,7 @@ func (r *Resolved) choose(flags, env map[Key]value) (map[Key]value, error) {
 		f, _ := tier.values[CommandConfig].(string)
 		if n != "" && f != "" {
 			return nil, errorf(tier.where, "%s and %s exclude each other: both describe a connection", Context, CommandConfig).
-				advise("a context may name the file: kshare config set-context %s --command-config %s", n, f)
+				advise("a context may name the file: kshare config set-context %s --command-config %s", plain(n, "NAME"), plain(f, "FILE"))
 		}
 		if name == "" && file == "" {
 			name, file = n, f
@@ -209,7 +227,7 @@ func (r *Resolved) readProperties() error {
 		return nil
 	}
 	o := auth.Override{TLS: r.wantsTLS(), Mechanism: r.text(SASLMechanism)}
-	p, err := auth.LoadClientPropertiesWith(file, o)
+	p, err := auth.LoadClientProperties(file, o)
 	if err != nil {
 		return err
 	}

@@ -491,12 +491,6 @@ func (c *Cluster) BootstrapMutualTLS() []string {
 	return addrs
 }
 
-// Broker is the address of a node's listener for clients.
-func (c *Cluster) Broker(tb testing.TB, id int32) string {
-	tb.Helper()
-	return c.node(tb, id).client
-}
-
 // Controller is the address of a node's controller listener, which is not for
 // clients. It is PLAINTEXT, or SASL_PLAINTEXT (PLAIN) with an authorizer.
 func (c *Cluster) Controller(tb testing.TB, id int32) string {
