@@ -91,8 +91,8 @@ acquired it needs CLUSTER_ACTION too.`,
 }
 
 func (f *ackFlags) addTo(fs *pflag.FlagSet) {
-	fs.StringArrayVar(&f.Accept, "accept", nil, "accept `topic:partition:first-last`, or one offset; may be repeated")
-	fs.StringArrayVar(&f.Reject, "reject", nil, "reject `topic:partition:first-last`, or one offset; may be repeated")
+	addRepeated(fs, &f.Accept, "accept", "accept `topic:partition:first-last`, or one offset; may be repeated")
+	addRepeated(fs, &f.Reject, "reject", "reject `topic:partition:first-last`, or one offset; may be repeated")
 	fs.StringVar(&f.FromFile, "from-file", "", "accept and reject what `file` says, one range a line, - for stdin")
 }
 

@@ -53,8 +53,8 @@ file or the command that has it, or write it into the file with an editor.`,
 			return d.show(contextChangeView(res), err)
 		},
 	}
-	cmd.Flags().StringArrayVar(&set, "set", nil, "set `setting=value`; may be repeated")
-	cmd.Flags().StringArrayVar(&unset, "unset", nil, "remove a `setting`; may be repeated")
+	addRepeated(cmd.Flags(), &set, "set", "set `setting=value`; may be repeated")
+	addRepeated(cmd.Flags(), &unset, "unset", "remove a `setting`; may be repeated")
 	c.addTo(cmd.Flags())
 	return cmd
 }

@@ -59,8 +59,9 @@ func (c *connection) addWithoutDialect(fs *pflag.FlagSet) {
 	own.StringVar(&c.SASLUser, "sasl-user", "", "`user` for SASL; for GSSAPI the principal")
 	own.StringVar(&c.SASLPasswordFile, "sasl-password-file", "", "read the password from a `file`")
 	own.StringVar(&c.SASLPasswordCommand, "sasl-password-command", "", "take the password from what a `command` writes; it is run without a shell")
+	mark := map[string][]string{connectionAnnotation: {"true"}} // one for all: nothing else is noted of them
 	own.VisitAll(func(f *pflag.Flag) {
-		f.Annotations = map[string][]string{connectionAnnotation: {"true"}}
+		f.Annotations = mark
 		fs.AddFlag(f)
 	})
 }

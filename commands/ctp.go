@@ -119,8 +119,8 @@ open transaction is aborted and everything that was acquired is given back.`,
 	fs.IntVar(&opts.AbortEvery, "abort-every", 0, "rehearse: abort each `number`th transaction instead of committing it")
 	opts.connection.addTo(fs)
 	fs.BoolVar(&opts.Sandbox, "sandbox", false, "run on a sandbox that lives as long as the command")
-	fs.StringArrayVar(&topics, "topic", nil, "with --sandbox: create a topic, `name[:partitions]`; may be repeated")
-	fs.StringArrayVar(&loads, "load", nil, "with --sandbox: load `topic=file`, one record a line, - for stdin; may be repeated")
+	addRepeated(fs, &topics, "topic", "with --sandbox: create a topic, `name[:partitions]`; may be repeated")
+	addRepeated(fs, &loads, "load", "with --sandbox: load `topic=file`, one record a line, - for stdin; may be repeated")
 	fs.StringVar(&opts.Profile, "profile", "kip", "with --sandbox: its `dialect`, "+dialectChoice())
 	return exits(cmd, exitAuth, exitUnsupported, exitRefused, exitFenced, exitUnknownOutcome)
 }

@@ -45,9 +45,9 @@ when none can be reached.`,
 		},
 	}
 	fs := cmd.Flags()
-	fs.StringArrayVar(&opts.Groups, "group", nil, "look at the ACLs on a share `group` too; may be repeated")
-	fs.StringArrayVar(&opts.Topics, "topic", nil, "look at the ACLs on a `topic` too; may be repeated")
-	fs.StringArrayVar(&opts.TransactionalIDs, "transactional-id", nil, "look at the ACLs on a transactional `id` too; may be repeated")
+	addRepeated(fs, &opts.Groups, "group", "look at the ACLs on a share `group` too; may be repeated")
+	addRepeated(fs, &opts.Topics, "topic", "look at the ACLs on a `topic` too; may be repeated")
+	addRepeated(fs, &opts.TransactionalIDs, "transactional-id", "look at the ACLs on a transactional `id` too; may be repeated")
 	opts.connection.addTo(fs)
 	return exits(cmd, exitPartial, exitAuth)
 }

@@ -84,12 +84,12 @@ An interrupted drain leaves nothing half done, and a second one goes on.`,
 		},
 	}
 	fs := cmd.Flags()
-	fs.StringArrayVar(&opts.Groups, "group", nil, "only records of this share `group`; may be repeated")
-	fs.StringArrayVar(&opts.Topics, "topic", nil, "only records of this `topic`; may be repeated")
-	fs.StringArrayVar(&opts.Fence, "fence", nil, "fence this transactional `id`, or all; may be repeated")
+	addRepeated(fs, &opts.Groups, "group", "only records of this share `group`; may be repeated")
+	addRepeated(fs, &opts.Topics, "topic", "only records of this `topic`; may be repeated")
+	addRepeated(fs, &opts.Fence, "fence", "fence this transactional `id`, or all; may be repeated")
 	fs.BoolVar(&opts.AbortHanging, "abort-hanging", false, "write end markers where no transaction will")
-	fs.StringArrayVar(&endpoints, "endpoint", nil, "`url` or host:port of the metrics of a broker, as of 'inspect metrics'; may be repeated")
-	fs.StringArrayVar(&jolokia, "jolokia", nil, "`url` or host:port of a broker's Jolokia agent; may be repeated")
+	addRepeated(fs, &endpoints, "endpoint", "`url` or host:port of the metrics of a broker, as of 'inspect metrics'; may be repeated")
+	addRepeated(fs, &jolokia, "jolokia", "`url` or host:port of a broker's Jolokia agent; may be repeated")
 	fs.BoolVar(&opts.AcceptMemory, "accept-memory", false, "do not mind what leaders may hold in memory, where it cannot be seen")
 	fs.BoolVar(&opts.DryRun, "dry-run", false, "look once, show what would be done, and do nothing")
 	fs.DurationVar(&opts.QuietPeriod, "quiet-period", 0, "`duration` for which nothing may be pending (default as above)")

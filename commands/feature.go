@@ -51,8 +51,8 @@ type featureTargetFlags struct {
 }
 
 func (f *featureTargetFlags) addTo(fs *pflag.FlagSet) {
-	fs.StringArrayVar(&f.features, "feature", nil, "`name=level`, or name alone with --version; may be repeated")
-	fs.StringArrayVar(&f.versions, "version", nil, "`level` of the --feature that has none; may be repeated")
+	addRepeated(fs, &f.features, "feature", "`name=level`, or name alone with --version; may be repeated")
+	addRepeated(fs, &f.versions, "version", "`level` of the --feature that has none; may be repeated")
 }
 
 func (f *featureTargetFlags) addEnable(fs *pflag.FlagSet) {

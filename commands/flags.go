@@ -38,6 +38,49 @@ func (g *globalFlags) addTo(fs *pflag.FlagSet) {
 	g.resultFlags.addTo(fs)
 }
 
+// repeated is the value of a flag that takes one string and may be given more
+// than once. It is as pflag's StringArray, which makes a CSV writer with a buffer of
+// 4 KiB to say what its default is, for each flag of each command.
+type repeated struct {
+	to    *[]string
+	given bool
+}
+
+func addRepeated(fs *pflag.FlagSet, to *[]string, name, usage string) {
+	fs.Var(&repeated{to: to}, name, usage)
+}
+
+// Set adds a value; the first one replaces what was there.
+func (r *repeated) Set(s string) error {
+	if !r.given {
+		*r.to, r.given = nil, true
+	}
+	*r.to = append(*r.to, s)
+	return nil
+}
+
+// String returns all values, for people; "", which pflag takes for no default to
+// tell of, for none.
+func (r *repeated) String() string { return strings.Join(*r.to, ",") }
+
+// Type makes cobra complete the flag also when it was given already.
+func (*repeated) Type() string { return "stringArray" }
+
+// Append implements pflag.SliceValue.
+func (r *repeated) Append(s string) error {
+	*r.to = append(*r.to, s)
+	return nil
+}
+
+// Replace implements pflag.SliceValue.
+func (r *repeated) Replace(all []string) error {
+	*r.to = slices.Clone(all)
+	return nil
+}
+
+// GetSlice implements pflag.SliceValue.
+func (r *repeated) GetSlice() []string { return slices.Clone(*r.to) }
+
 // hideDefaults keeps the values that stand for "not given" out of help texts.
 func hideDefaults(fs *pflag.FlagSet, names ...string) {
 	for _, name := range names {

@@ -80,11 +80,11 @@ not be decided; --alert checks some alone.`,
 		},
 	}
 	fs := cmd.Flags()
-	fs.StringArrayVar(&endpoints, "endpoint", nil, "`url` or host:port of metrics in the text format of Prometheus; may be repeated")
-	fs.StringArrayVar(&jolokia, "jolokia", nil, "`url` or host:port of a Jolokia agent; may be repeated")
+	addRepeated(fs, &endpoints, "endpoint", "`url` or host:port of metrics in the text format of Prometheus; may be repeated")
+	addRepeated(fs, &jolokia, "jolokia", "`url` or host:port of a Jolokia agent; may be repeated")
 	fs.DurationVar(&opts.Timeout, "endpoint-timeout", inspect.EndpointTimeout, "`duration` that an endpoint may take to answer")
 	fs.DurationVar(&opts.For, "for", 0, "look five times within `duration` (default one look)")
-	fs.StringArrayVar(&opts.Alerts, "alert", nil, "judge this alert alone, by `name`; may be repeated")
+	addRepeated(fs, &opts.Alerts, "alert", "judge this alert alone, by `name`; may be repeated")
 	fs.BoolVar(&opts.Check, "check", false, "end with exit status 6 when an alert fires or is not decided")
 	return exits(cmd, exitPartial, exitAuth, exitRefused)
 }

@@ -88,9 +88,9 @@ With --check the exit status is 6 when anything is pending or unknown.`,
 		},
 	}
 	fs := cmd.Flags()
-	fs.StringArrayVar(&opts.Groups, "group", nil, "only records of this share `group`; may be repeated")
-	fs.StringArrayVar(&opts.Topics, "topic", nil, "only records of this `topic`; may be repeated")
-	fs.StringArrayVar(&opts.TransactionalIDs, "txn", nil, "only records that this transactional `id` owns; may be repeated")
+	addRepeated(fs, &opts.Groups, "group", "only records of this share `group`; may be repeated")
+	addRepeated(fs, &opts.Topics, "topic", "only records of this `topic`; may be repeated")
+	addRepeated(fs, &opts.TransactionalIDs, "txn", "only records that this transactional `id` owns; may be repeated")
 	fs.DurationVar(&opts.OlderThan, "older-than", 0, "only records of transactions that began at least `duration` ago")
 	fs.BoolVar(&opts.Summary, "summary", false, "sum up per group and per owner")
 	fs.BoolVar(&opts.Check, "check", false, "end with exit status 6 when anything is pending or unknown")

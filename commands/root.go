@@ -113,7 +113,6 @@ func (t *tree) finish(cmd *cobra.Command) {
 	if !cmd.Runnable() {
 		return // a help topic
 	}
-	annotate(cmd, exitAnnotation, exitCodeHelp(exitCodesOf(cmd)))
 	run := cmd.RunE
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		if err := t.d.flags.check(); err != nil {
@@ -343,13 +342,18 @@ func findBelow(cmd *cobra.Command, name string) *cobra.Command {
 	return nil
 }
 
-// exitAnnotation is the key under which a command keeps its exit codes: the
-// list before finish, the lines of its help text after.
+// exitAnnotation is the key under which a command keeps the exit codes that it has
+// beside those of all.
 const exitAnnotation = "kshare exit codes"
 
 // ExitStatus returns the lines that the help of a command of [Root] has about
 // exit codes; "" for a help topic.
-func ExitStatus(cmd *cobra.Command) string { return cmd.Annotations[exitAnnotation] }
+func ExitStatus(cmd *cobra.Command) string {
+	if !cmd.Runnable() {
+		return ""
+	}
+	return exitCodeHelp(exitCodesOf(cmd))
+}
 
 // exits adds codes to those that every command can end with.
 func exits(cmd *cobra.Command, codes ...int) *cobra.Command {

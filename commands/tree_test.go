@@ -30,6 +30,15 @@ func walk(cmd *cobra.Command, visit func(*cobra.Command)) {
 	}
 }
 
+// Every command makes the whole tree before it does anything, so what the tree
+// allocates is in front of each of them: 2,028 times when this was written.
+func TestTreeIsCheap(t *testing.T) {
+	const most = 2500
+	if n := testing.AllocsPerRun(3, func() { testTree(t) }); n > most {
+		t.Errorf("the command tree takes %.0f allocations, at most %d are allowed: see what a new flag or command does when it is made", n, most)
+	}
+}
+
 // useLine is the grammar of a Use line: <required>, [optional] and {one | of}
 // arguments, "..." for what may be repeated, and flags that are required.
 var useLine = regexp.MustCompile(`^[a-z][a-z0-9-]*( --[a-z-]+ <[a-z-]+>| <[a-z-]+>(\.\.\.)?| \[<[a-z-]+>(\.\.\.)?\]| \{[a-z]+( \| [a-z]+)+\})*$`)

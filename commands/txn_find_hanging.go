@@ -56,7 +56,7 @@ needs DESCRIBE on all transactional IDs, and DESCRIBE and READ on the topics.`,
 		},
 	}
 	fs := cmd.Flags()
-	fs.StringArrayVar(&opts.Topics, "topic", nil, "only this `topic`; may be repeated")
+	addRepeated(fs, &opts.Topics, "topic", "only this `topic`; may be repeated")
 	fs.Int32SliceVar(&opts.Partitions, "partition", nil, "only these `partitions` of the topics")
 	hideDefaults(fs, "partition")
 	fs.DurationVar(&opts.OlderThan, "older-than", 0, "only transactions whose last record is older than `duration`")

@@ -62,7 +62,7 @@ Without acknowledgements it works on released Kafka as well.`,
 	fs.StringVar(&opts.TransactionalID, "transactional-id", "", "`id` of the transaction")
 	fs.StringVar(&opts.GroupID, "group", "", "share `group` to acknowledge in; it has to exist")
 	flags.addTo(fs)
-	fs.StringArrayVar(&produce, "produce", nil, "produce the lines of `topic=file`, - for stdin; may be repeated")
+	addRepeated(fs, &produce, "produce", "produce the lines of `topic=file`, - for stdin; may be repeated")
 	fs.BoolVar(&opts.Partial, "partial", false, "acknowledge what could be acquired, even if that is not all")
 	fs.DurationVar(&opts.Wait, "wait", 0, "wait up to `duration` for offsets that another member holds")
 	fs.DurationVar(&opts.TxnTimeout, "txn-timeout", txn.DefaultTimeout, "transaction timeout, a `duration`: the coordinator aborts it then")

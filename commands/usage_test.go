@@ -12,7 +12,6 @@ func TestHelpText(t *testing.T) {
 	root.PersistentFlags().Bool("loud", false, "speak up")
 	do := &cobra.Command{
 		Use: "do <what>", Short: "Do one thing", RunE: run,
-		Annotations: map[string]string{exitAnnotation: "  0    done"},
 	}
 	do.Flags().Int("times", 1, "do it `n` times")
 	topic := &cobra.Command{Use: "topic", Short: "What is what", Long: "This is what."}
@@ -51,8 +50,7 @@ Global flags:
       --loud   speak up
 
 Exit status:
-  0    done
-`},
+` + ExitStatus(do) + "\n"},
 		{topic, "This is what.\n"},
 	} {
 		if got := helpText(c.cmd); got != c.want {
