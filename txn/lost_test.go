@@ -344,6 +344,30 @@ func TestCommitAwaitsRefusedRecords(t *testing.T) {
 	})
 }
 
+// A producer that finds nothing to commit says that it has. The acknowledgements are
+// not committed then, and not with the next transaction either.
+func TestCommitThatTheProducerDoesNotSend(t *testing.T) {
+	onBadNetwork(t, 4, func(r *rig, _ *badNetwork) {
+		ctx := r.t.Context()
+		s := r.session(txn.Config{})
+		err := s.Begin(ctx)
+		if err == nil {
+			err = r.stage(s, r.acquire(4), wire.Accept)
+		}
+		if err != nil {
+			r.t.Fatal(err)
+		}
+		s.CountDelivered()
+		if err := s.Commit(ctx, txn.Guard{}); err == nil {
+			r.t.Error("Commit: nil, and nothing was sent")
+		}
+		if err := s.Abort(ctx); err != nil {
+			r.t.Error(err)
+		}
+		r.wantAborted()
+	})
+}
+
 // Whether the connection breaks before or after the broker has handled the end of
 // a transaction, what is reported is what has happened.
 func TestLostEndTxn(t *testing.T) {

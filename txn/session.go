@@ -385,7 +385,9 @@ func (s *Session) Commit(ctx context.Context, guard Guard) error {
 		err = s.endTxn(ctx, true)
 	case s.produced.Load() > 0:
 		s.committing = true
-		err = s.producer.EndTransaction(ctx, kgo.TryCommit)
+		if err = s.producer.EndTransaction(ctx, kgo.TryCommit); err == nil && registered {
+			err = s.mustHaveEnded(ctx)
+		}
 	case registered:
 		// kgo knows nothing of a transaction with acknowledgements alone, and
 		// will not know the epoch after it: the next Begin takes a new producer.
@@ -596,21 +598,33 @@ func (s *Session) abortFailed(ctx context.Context, err error) error {
 	return s.classify(ctx, "abort transaction of", err)
 }
 
-// abortStaged ends a transaction that kgo did not, since no record of it was
-// sent. That it did shows in the epoch, which the end of a transaction raises.
+// abortStaged ends a transaction that kgo did not, since no record of it was sent.
 func (s *Session) abortStaged(ctx context.Context) error {
 	if registered, _, _ := s.staging.state(); !registered {
 		return nil
 	}
-	id, epoch, err := s.producer.ProducerID(ctx)
-	if err != nil {
+	err := s.mustHaveEnded(ctx)
+	if !errors.Is(err, errNotEnded) {
 		return err
-	}
-	if id != s.producerID || epoch != s.epoch {
-		return nil
 	}
 	s.stale.Store(true)
 	return s.endTxn(ctx, false)
+}
+
+// errNotEnded is what kgo does not say: it returns nil where it knows of no record
+// that was delivered, and so of nothing to end.
+var errNotEnded = errors.New("the producer has not ended the transaction")
+
+// mustHaveEnded returns errNotEnded when kgo has not ended a transaction that has
+// acknowledgements, of which it does not know. That shows in the epoch, which the end
+// of such a transaction raises: left open, they would be committed with the next one,
+// without the records that were produced for them.
+func (s *Session) mustHaveEnded(ctx context.Context) error {
+	id, epoch, err := s.producer.ProducerID(ctx)
+	if err == nil && id == s.producerID && epoch == s.epoch {
+		return errNotEnded
+	}
+	return err
 }
 
 // outcomeUnknown returns what is known of a transaction whose outcome is not.
