@@ -9,7 +9,6 @@ import (
 	"regexp"
 	"slices"
 	"strings"
-	"sync"
 	"syscall"
 	"time"
 
@@ -223,12 +222,10 @@ transaction any more: in both cases it cannot be told how it ended.`,
 
 // tokensIn returns the tokens in a text, each once.
 func tokensIn(text string) []string {
-	found := tokenPattern().FindAllString(text, -1)
+	found := regexp.MustCompile(`ktx1\.[A-Za-z0-9_-]+`).FindAllString(text, -1)
 	slices.Sort(found)
 	return slices.Compact(found)
 }
-
-var tokenPattern = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`ktx1\.[A-Za-z0-9_-]+`) })
 
 // parseToken reads a token, or the one token in a text around it: all that a
 // command wrote when it prepared the transaction, in whatever format. What it finds

@@ -77,7 +77,7 @@ func TestProgressSpinner(t *testing.T) {
 		p := NewProgress(&drawn, ProgressOptions{Label: "left", Terminal: true})
 		wait := func() int64 {
 			before := drawn.Load()
-			time.Sleep(time.Second)
+			<-time.After(time.Second)
 			synctest.Wait()
 			return drawn.Load() - before
 		}
