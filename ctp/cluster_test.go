@@ -8,6 +8,7 @@ import (
 	"os"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -64,7 +65,10 @@ func TestPreflightOfStateTopic(t *testing.T) {
 				rt := kmsg.NewMetadataResponseTopic()
 				rt.Topic, rt.ErrorCode = topics[0].Topic, kerr.TopicAuthorizationFailed.Code
 				resp.Topics = append(resp.Topics, rt)
-				return resp, true
+				host, port, _ := strings.Cut(fake.BootstrapServers(), ":")
+				n, err := strconv.ParseInt(port, 10, 32)
+				resp.Brokers = []kmsg.MetadataResponseBroker{{Host: host, Port: int32(n)}}
+				return resp, err == nil
 			})
 			cl, err := cluster.Connect(t.Context(), cluster.Config{BootstrapServers: strings.Split(fake.BootstrapServers(), ",")})
 			if err != nil {
