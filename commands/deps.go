@@ -98,13 +98,17 @@ func System() Deps {
 // to their process group.
 const sameSignal = 500 * time.Millisecond
 
-// notify cancels the context at the first SIGINT or SIGTERM and restores what
-// these signals do by default after sameSignal, so that the next one ends the
-// process at once, whatever it is waiting for.
+// notify cancels the context at the first SIGINT, SIGTERM or SIGHUP and restores
+// what these signals do by default after sameSignal, so that the next one ends the
+// process at once, whatever it is waiting for. What nohup has started goes on
+// without its terminal.
 func notify(parent context.Context) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithCancelCause(parent)
 	stop := make(chan os.Signal, 1)
 	signal.Notify(stop, os.Interrupt, syscall.SIGTERM)
+	if !signal.Ignored(syscall.SIGHUP) {
+		signal.Notify(stop, syscall.SIGHUP)
+	}
 	go func() {
 		select {
 		case s := <-stop:

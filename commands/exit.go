@@ -68,7 +68,7 @@ func ExitCodes() []ExitCode {
 		{exitUsage, "wrong usage or configuration"},
 		{exitInterrupted, "interrupted (SIGINT)"},
 		{exitClosedPipe, "the reader of stdout closed it"},
-		{exitTerminated, "terminated (SIGTERM)"},
+		{exitTerminated, "terminated (SIGTERM, or SIGHUP: the terminal is gone)"},
 	}
 }
 
@@ -97,7 +97,7 @@ func exitRules() []exitRule {
 			isA[*config.Error](), isA[*auth.ConfigError](), isA[*feature.DirectionError]()), ""},
 		{exitClosedPipe, isAny(syscall.EPIPE, errClosedPipe), ""},
 		{exitInterrupted, isSignal(os.Interrupt), ""},
-		{exitTerminated, isSignal(syscall.SIGTERM), ""},
+		{exitTerminated, anyOf(isSignal(syscall.SIGTERM), isSignal(syscall.SIGHUP)), ""},
 		{exitChanged, isAny(errChanged), ""},
 		{exitPartial, anyOf(isA[*feature.PartialError](), isA[*feature.RacedError](), isA[*drain.PartialError](), isA[*partlyError]()), ""},
 		{exitPartial, isAny(errIncomplete), "the result on stdout lacks what could not be read"},

@@ -38,11 +38,11 @@ func newExitCodesTopic() *cobra.Command {
 another meaning.
 
 ` + b.String() + `
-'kshare sandbox run' serves until it is told to stop, so SIGINT and SIGTERM are
-its normal end: once it is ready it then ends with 0.
+'kshare sandbox run' serves until it is told to stop, so these signals
+are its normal end: once it is ready it then ends with 0.
 
-A second SIGINT or SIGTERM, half a second later or more, ends the process at
-once, without clean-up.`,
+A second signal, half a second later or more, ends the process at once, without
+clean-up. What nohup has started does not end with its terminal.`,
 	}
 }
 

@@ -75,6 +75,33 @@ func TestLaterSignalEndsAtOnce(t *testing.T) {
 	}
 }
 
+// A terminal that goes away ends what was not started to outlive it.
+func TestHangUp(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		command []string
+		want    string
+	}{
+		"in a terminal": {[]string{"stuck"}, "hangup"},
+		"with nohup":    {[]string{"sh", "-c", `trap "" HUP; exec stuck`}, "interrupt"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			p := startStuck(t, c.command...)
+			if err := p.cmd.Process.Signal(syscall.SIGHUP); err != nil {
+				t.Fatal(err)
+			}
+			if c.want == "interrupt" {
+				p.interrupt(t)
+			}
+			if got := p.says(t); got != c.want {
+				t.Errorf("it ends for %q, want %q", got, c.want)
+			}
+			_ = p.cmd.Process.Kill()
+			_ = p.cmd.Wait()
+		})
+	}
+}
+
 // What sends a signal to a program and to its process group, as coreutils' timeout
 // does, asks once.
 func TestSignalSentTwiceIsOne(t *testing.T) {
@@ -114,14 +141,14 @@ type stuckProcess struct {
 	out *bufio.Scanner
 }
 
-// startStuck returns when it is ready.
-func startStuck(t *testing.T) *stuckProcess {
+// startStuck starts stuck, by a command that ends up in it if one is given, and
+// returns when it is ready.
+func startStuck(t *testing.T, command ...string) *stuckProcess {
 	t.Helper()
-	path, err := exec.LookPath("stuck")
-	if err != nil {
-		t.Fatal(err)
+	if len(command) == 0 {
+		command = []string{"stuck"}
 	}
-	cmd := exec.CommandContext(t.Context(), path)
+	cmd := exec.CommandContext(t.Context(), command[0], command[1:]...)
 	stdin, err := cmd.StdinPipe()
 	if err != nil {
 		t.Fatal(err)
@@ -398,9 +425,9 @@ func cmdSandbox(ts *testscript.TestScript, neg bool, args []string) {
 //	signal CLUSTER TERM 0
 func cmdSignal(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) != 3 {
-		ts.Fatalf("usage: signal NAME {INT | TERM | KILL} CODE")
+		ts.Fatalf("usage: signal NAME {INT | TERM | HUP | KILL} CODE")
 	}
-	sig, ok := map[string]syscall.Signal{"INT": syscall.SIGINT, "TERM": syscall.SIGTERM, "KILL": syscall.SIGKILL}[args[1]]
+	sig, ok := map[string]syscall.Signal{"INT": syscall.SIGINT, "TERM": syscall.SIGTERM, "HUP": syscall.SIGHUP, "KILL": syscall.SIGKILL}[args[1]]
 	p := ts.Value(processesKey{}).(map[string]*process)[args[0]]
 	want, err := strconv.Atoi(args[2])
 	if !ok || p == nil || err != nil {
