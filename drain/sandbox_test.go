@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -15,6 +16,7 @@ import (
 	"github.com/kshare/kshare/inspect"
 	"github.com/kshare/kshare/internal/apptest"
 	"github.com/kshare/kshare/sandbox"
+	"github.com/kshare/kshare/wire"
 )
 
 // bench adds drains to that of apptest.
@@ -43,6 +45,25 @@ func (b bench) drainAs(ctx context.Context, o drain.Options) (*drain.Result, err
 	return plan.Execute(ctx, drain.Execution{
 		Observer: obs, Actor: &drain.ClusterActor{Cluster: cl, Clock: clock}, Clock: clock,
 	})
+}
+
+// groupApart returns a group of topic "other" whose state is not kept beside that of
+// group "g" and topic "in": of what is staged in memory nobody can tell to which of
+// the groups it belongs whose state is in one partition of __share_group_state.
+func (b bench) groupApart() string {
+	b.T.Helper()
+	const statePartitions = 50 // Kafka's default (share.coordinator.state.topic.num.partitions)
+	topics, err := b.Connect().Topics(b.T.Context(), "in", "other")
+	b.Check(err)
+	at := func(group, topic string, partition int32) int32 {
+		return wire.ShareStatePartition(group, topics[topic].ID, partition, statePartitions)
+	}
+	for i := 0; ; i++ {
+		group := "h" + strconv.Itoa(i)
+		if p := at(group, "other", 0); p != at("g", "in", 0) && p != at("g", "in", 1) {
+			return group
+		}
+	}
 }
 
 // wantDrained fails unless a drain said so and it is true.
@@ -141,10 +162,11 @@ func TestSandboxFences(t *testing.T) {
 // Only the scope is acted on, and waited for.
 func TestSandboxScope(t *testing.T) {
 	everywhere(t, func(b bench) {
-		a, other := b.App("g", "in", "billing-1"), b.App("h", "other", "shipping-1")
+		group := b.groupApart()
+		a, other := b.App("g", "in", "billing-1"), b.App(group, "other", "shipping-1")
 		a.MustStage()
 		other.MustStage()
-		res, err := b.drain(b.T.Context(), drain.Options{Groups: []string{"h"}, FenceAll: true, QuietPeriod: 5 * time.Second})
+		res, err := b.drain(b.T.Context(), drain.Options{Groups: []string{group}, FenceAll: true, QuietPeriod: 5 * time.Second})
 		if err != nil || res.Status != drain.StatusDrained || len(res.Acts) != 1 || *res.Acts[0].TransactionalID != "shipping-1" {
 			b.T.Fatalf("drain of a group: %s (%s) with acts %v, %v; want it drained by an act on shipping-1", res.Status, res.Reason, res.Acts, err)
 		}

@@ -14,6 +14,7 @@ import (
 	"net"
 	"os"
 	"os/exec"
+	"os/signal"
 	"path/filepath"
 	"runtime"
 	"strconv"
@@ -28,14 +29,28 @@ import (
 	"github.com/rogpeppe/go-internal/testscript"
 )
 
-// Most of what is tested here waits: for quiet periods, for timeouts, for other
-// processes. So more than one test a core runs at a time, unless -parallel says
-// how many.
 func TestMain(m *testing.M) {
-	if err := flag.Set("test.parallel", strconv.Itoa(2*runtime.GOMAXPROCS(0))); err != nil {
-		panic(err)
+	testscript.Main(tests{m}, map[string]func(){"kshare": main, "stuck": stuck, "flaky": flaky})
+}
+
+// tests are run where this is not one of the commands that they start.
+type tests struct{ *testing.M }
+
+// Run runs them. Most of what is tested here waits: for quiet periods, for timeouts,
+// for other processes. So more than one test a core runs at a time, unless -parallel
+// says how many.
+func (m tests) Run() int {
+	if !flag.Parsed() { // what is asked for counts
+		if err := flag.Set("test.parallel", strconv.Itoa(2*runtime.GOMAXPROCS(0))); err != nil {
+			panic(err)
+		}
 	}
-	testscript.Main(m, map[string]func(){"kshare": main, "stuck": stuck, "flaky": flaky})
+	// Under nohup a hang-up is ignored, and by the programs that are started too;
+	// what is caught has its default action in them.
+	if signal.Ignored(syscall.SIGHUP) {
+		signal.Notify(make(chan os.Signal, 1), syscall.SIGHUP)
+	}
+	return m.M.Run()
 }
 
 // stuck is a command that does not end when it is asked to.
