@@ -29,6 +29,7 @@ const MaxLineBytes = 1 << 20
 var (
 	errMalformed = errors.New("malformed")
 	errNameless  = errors.New("a metric without name")
+	errGlued     = errors.New("a quote that belongs around a whole name, in braces")
 )
 
 // SyntaxError says which line is not of the format.
@@ -93,6 +94,9 @@ func parseLine(line []byte, want func([]byte) bool, each func(Sample)) error {
 	}
 	p := lineParser{rest: line}
 	name := p.name()
+	if p.at('"') {
+		return fmt.Errorf("metric %.100q: %w", name, errGlued)
+	}
 	quoted := len(name) == 0 && p.at('{') // {"name",label="value"} 1
 	if len(name) == 0 && !quoted {
 		return fmt.Errorf("want the name of a metric, not %.20q: %w", line, errMalformed)
@@ -170,6 +174,8 @@ func (p *lineParser) labels(metric *[]byte) ([]Label, error) {
 				return nil, fmt.Errorf("name of a label: %w", err)
 			}
 			key = []byte(s)
+		} else if p.at('"') {
+			return nil, fmt.Errorf("label %.100q: %w", key, errGlued)
 		} else if bytes.IndexByte(key, ':') >= 0 {
 			return nil, fmt.Errorf("label %.100q: %w", key, errMalformed)
 		}
