@@ -89,26 +89,36 @@ func TestLeaderOfSomeMoves(t *testing.T) {
 	})
 }
 
+// startInBubble starts a sandbox with a topic "in" of two partitions on a network of
+// its own, and connects to it. The bubble's test calls end.
+func startInBubble(t *testing.T, opts ...sandbox.Option) (sb *sandbox.Sandbox, cl *cluster.Client, end func()) {
+	t.Helper()
+	var network kfake.VirtualNetwork
+	sb, err := sandbox.Start(t.Context(), append([]sandbox.Option{
+		sandbox.WithListen(network.Listen), sandbox.WithBasePort(9092),
+		sandbox.WithTopics(sandbox.Topic{Name: "in", Partitions: 2}),
+	}, opts...)...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cl, err = cluster.Connect(t.Context(), cluster.Config{BootstrapServers: sb.Addrs(), Dialer: network.DialContext})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return sb, cl, func() {
+		cl.Close()
+		if err := sb.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
 // A coordinator tells a member an assignment once. When that response is lost,
 // the member has to ask for it again: nobody else reads what it was assigned.
 func TestAssignmentIsLost(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var network kfake.VirtualNetwork
-		sb, err := sandbox.Start(t.Context(), sandbox.WithListen(network.Listen), sandbox.WithBasePort(9092),
-			sandbox.WithTopics(sandbox.Topic{Name: "in", Partitions: 2}))
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer func() {
-			if err := sb.Close(); err != nil {
-				t.Error(err)
-			}
-		}()
-		cl, err := cluster.Connect(t.Context(), cluster.Config{BootstrapServers: sb.Addrs(), Dialer: network.DialContext})
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer cl.Close()
+		sb, cl, end := startInBubble(t)
+		defer end()
 		join := func() *share.Consumer {
 			c, err := share.NewConsumer(t.Context(), cl, share.Config{GroupID: "g", Topics: []string{"in"}})
 			if err != nil {
@@ -144,22 +154,8 @@ func TestAssignmentIsLost(t *testing.T) {
 // it is asked for it. The records of the others do not wait for that.
 func TestOnePartitionFails(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var network kfake.VirtualNetwork
-		sb, err := sandbox.Start(t.Context(), sandbox.WithListen(network.Listen), sandbox.WithBasePort(9092), sandbox.WithBrokers(1),
-			sandbox.WithTopics(sandbox.Topic{Name: "in", Partitions: 2}))
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer func() {
-			if err := sb.Close(); err != nil {
-				t.Error(err)
-			}
-		}()
-		cl, err := cluster.Connect(t.Context(), cluster.Config{BootstrapServers: sb.Addrs(), Dialer: network.DialContext})
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer cl.Close()
+		sb, cl, end := startInBubble(t, sandbox.WithBrokers(1))
+		defer end()
 		c, err := share.NewConsumer(t.Context(), cl, share.Config{GroupID: "g", Topics: []string{"in"}, MaxRecords: 1})
 		if err != nil {
 			t.Fatal(err)
