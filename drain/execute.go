@@ -253,6 +253,22 @@ func (e *execution) run(ctx context.Context) (*Result, error) {
 	}
 }
 
+// hurried reports whether a look is incomplete for want of time alone: there is
+// none for another one, what is missing was not answered in what the deadline
+// left, and the look before saw everything. It tells of no broker that it is
+// silent.
+func (e *execution) hurried(l look) bool {
+	before := e.h.last
+	if before.err != nil || len(before.report.Gaps) > 0 || e.plan.Deadline.Sub(e.Clock.Now()) > l.took {
+		return false
+	}
+	if l.err != nil {
+		return errors.Is(l.err, context.DeadlineExceeded)
+	}
+	gaps := l.report.Gaps
+	return len(gaps) > 0 && !slices.ContainsFunc(gaps, func(g inspect.Gap) bool { return !g.TimedOut })
+}
+
 // bounded returns a context that ends a look or an act in the midst of which the
 // deadline passes. A margin lets the one that is due at the deadline finish.
 func (e *execution) bounded(ctx context.Context) (context.Context, context.CancelFunc) {
@@ -281,6 +297,9 @@ func (e *execution) look(ctx context.Context) error {
 	if l.err = err; err == nil {
 		l.Evidence, l.watched, l.gauge = o.Evidence, o.Producers, o.Gauge
 		l.report = inspect.NewPendingReport(o.Evidence, e.plan.Options.filter())
+	}
+	if e.hurried(l) {
+		return errLate
 	}
 	e.h.add(l)
 	return nil

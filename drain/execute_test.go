@@ -690,6 +690,46 @@ func TestExecuteNotAttempted(t *testing.T) {
 	}
 }
 
+// What the last look did not see for want of time is no silence of a broker.
+func TestExecuteLastLookHurried(t *testing.T) {
+	billing := began("billing-1", 7, 3, "Ongoing", -20*time.Second, 60_000)
+	hurried, late := silent(), inspect.ErrorGap(inspect.SourceStateTopic, "__share_group_state-3 could not be read", context.DeadlineExceeded)
+	hurried.TimedOut = true
+	for name, c := range map[string]struct {
+		from   time.Duration // when it began
+		gaps   []inspect.Gap
+		err    error
+		status Status
+		reason string
+	}{
+		"gaps":                  {from: 10 * time.Second, gaps: []inspect.Gap{hurried, late}, status: StatusTimedOut, reason: `time is up in the midst of a look; 2s before: 1 record is still held by "billing-1"`},
+		"nothing seen":          {from: 10 * time.Second, err: context.DeadlineExceeded, status: StatusTimedOut, reason: `time is up in the midst of a look; 2s before: 1 record is still held by "billing-1"`},
+		"a gap of another kind": {from: 10 * time.Second, gaps: []inspect.Gap{hurried, silent()}, status: StatusUnknown, reason: "time is up, and 1 record"},
+		"another failure":       {from: 10 * time.Second, err: kerr.UnknownServerError, status: StatusUnknown, reason: "time is up, and the cluster could not be looked at"},
+		"silent for longer":     {from: 8 * time.Second, gaps: []inspect.Gap{hurried}, status: StatusUnknown, reason: "time is up, and 1 record"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := &world{see: func(w *world) (Observation, error) {
+				mods := []func(*inspect.Evidence){with(billing), staged("g", 7, 3, 1)}
+				if w.ago() < c.from {
+					return Observation{Evidence: evidence(mods...)}, nil
+				}
+				for _, g := range c.gaps {
+					mods = append(mods, gap(g))
+				}
+				return Observation{Evidence: evidence(mods...)}, c.err
+			}}
+			res, err := w.drain(t.Context(), t, Options{Timeout: 10 * time.Second})
+			if _, timedOut := errors.AsType[*TimeoutError](err); timedOut != (c.status == StatusTimedOut) || res.Status != c.status || !strings.HasPrefix(res.Reason, c.reason) {
+				t.Errorf("%s (%s), %v; want %s (%s)", res.Status, res.Reason, err, c.status, c.reason)
+			}
+			if w.ago() != 10*time.Second {
+				t.Errorf("ended after %s", w.ago())
+			}
+		})
+	}
+}
+
 // Time that runs out in the midst of a look, or of an act, is a deadline and no
 // failure of these.
 func TestExecuteDeadlineInside(t *testing.T) {

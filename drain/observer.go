@@ -2,7 +2,6 @@ package drain
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -76,10 +75,8 @@ func (o *ClusterObserver) Watch(ctx context.Context, ids []string) ([]inspect.Tr
 	var out []inspect.Transaction
 	var gaps []inspect.Gap
 	untold := func(n int, err error) {
-		gaps = append(gaps, inspect.Gap{
-			Source: inspect.SourceDescribeTransactions, KafkaError: kafkaError(err),
-			Reason: fmt.Sprintf("what %s of before %s now could not be seen: %s", countText(int64(n), "producer", "producers"), map[bool]string{true: "does", false: "do"}[n == 1], cluster.Name(err)),
-		})
+		gaps = append(gaps, inspect.ErrorGap(inspect.SourceDescribeTransactions,
+			fmt.Sprintf("what %s of before %s now could not be seen", countText(int64(n), "producer", "producers"), map[bool]string{true: "does", false: "do"}[n == 1]), err))
 	}
 	for batch := range slices.Chunk(ids, describeBatch) {
 		req := kmsg.NewPtrDescribeTransactionsRequest()
@@ -108,11 +105,4 @@ func (o *ClusterObserver) Watch(ctx context.Context, ids []string) ([]inspect.Tr
 		}
 	}
 	return out, gaps
-}
-
-func kafkaError(err error) string {
-	if ke, ok := errors.AsType[*kerr.Error](err); ok {
-		return ke.Message
-	}
-	return ""
 }

@@ -143,7 +143,14 @@ func (s *sparing) Describe(ctx context.Context) (cluster.Description, error) {
 	return d, nil
 }
 
-var errSilent = errors.New("it did not answer another request")
+var errSilent error = silentError{}
+
+// silentError is a timeout of its own: the request that went unanswered had one.
+type silentError struct{}
+
+func (silentError) Error() string   { return "it did not answer another request" }
+func (silentError) Timeout() bool   { return true }
+func (silentError) Temporary() bool { return true }
 
 // RequestBroker sends a request to a broker that has answered so far.
 func (s *sparing) RequestBroker(ctx context.Context, node int32, req kmsg.Request) (kmsg.Response, error) {
@@ -268,10 +275,8 @@ func equal[T comparable](a, b *T) bool {
 // newGap returns the gap that a broker's error, or its silence, leaves. what says
 // what it did not do, such as "list its transactions".
 func newGap(source Source, node int32, what string, err error) Gap {
-	g := Gap{Source: source, Broker: new(node), Reason: fmt.Sprintf("broker %d did not %s: %s", node, what, cluster.Name(err)), cause: err}
-	if ke, ok := errors.AsType[*kerr.Error](err); ok {
-		g.KafkaError = ke.Message
-	}
+	g := ErrorGap(source, fmt.Sprintf("broker %d did not %s", node, what), err)
+	g.Broker = new(node)
 	return g
 }
 

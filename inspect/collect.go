@@ -3,8 +3,6 @@ package inspect
 import (
 	"cmp"
 	"context"
-	"errors"
-	"fmt"
 	"maps"
 	"slices"
 	"strconv"
@@ -132,7 +130,7 @@ func (c *collector) brokersAndTopics(ctx context.Context) error {
 func (c *collector) topics(ctx context.Context) []Gap {
 	all, err := c.cl.AllTopics(ctx)
 	if err != nil {
-		return []Gap{errorGap(SourceMetadata, "the topics could not be described", err)}
+		return []Gap{ErrorGap(SourceMetadata, "the topics could not be described", err)}
 	}
 	c.ev.Topics = make(map[[16]byte]string, len(all))
 	for _, t := range all {
@@ -429,7 +427,7 @@ func (c *collector) topicsOfStates(ctx context.Context) error {
 		}
 		kresp, err := c.cl.Request(ctx, req)
 		if err != nil {
-			c.gaps.add(errorGap(SourceMetadata, "topics could not be described by their IDs", err))
+			c.gaps.add(ErrorGap(SourceMetadata, "topics could not be described by their IDs", err))
 			return nil
 		}
 		for _, t := range kresp.(*kmsg.MetadataResponse).Topics {
@@ -488,11 +486,11 @@ func (ev *Evidence) since(prev *Evidence) {
 	}
 }
 
-// errorGap is the gap that an error leaves which is of no broker in particular.
-func errorGap(source Source, what string, err error) Gap {
-	g := Gap{Source: source, Reason: fmt.Sprintf("%s: %s", what, cluster.Name(err)), cause: err}
-	if ke, ok := errors.AsType[*kerr.Error](err); ok {
-		g.KafkaError = ke.Message
+// ErrorGap returns the gap that an error leaves which is of no broker in
+// particular. what says what could not be done, as a sentence without a full stop.
+func ErrorGap(source Source, what string, err error) Gap {
+	return Gap{
+		Source: source, Reason: what + ": " + cluster.Name(err), KafkaError: kafkaError(err),
+		TimedOut: isTimeout(err), cause: err,
 	}
-	return g
 }

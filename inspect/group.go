@@ -222,7 +222,7 @@ func (c *groupDescriber) describe(ctx context.Context, groups []Group, r *GroupR
 func (c *groupDescriber) topics(ctx context.Context) (map[string]cluster.Topic, bool) {
 	all, err := c.cl.AllTopics(ctx)
 	if err != nil {
-		c.gaps.add(Gap{Source: SourceMetadata, Reason: "topics could not be described: " + cluster.Name(err), KafkaError: kafkaError(err)})
+		c.gaps.add(ErrorGap(SourceMetadata, "topics could not be described", err))
 		return nil, false
 	}
 	byName := make(map[string]cluster.Topic, len(all))
@@ -253,7 +253,7 @@ func (c *groupDescriber) pending(ctx context.Context) func(group string) *TxPend
 	}
 	ev, err := Collect(ctx, c.cl, CollectOptions{Dialect: c.o.Dialect, Now: c.o.Now})
 	if err != nil {
-		c.gaps.add(Gap{Source: SourceStateTopic, Reason: "records in TX_PENDING could not be looked for: " + cluster.Name(err), KafkaError: kafkaError(err)})
+		c.gaps.add(ErrorGap(SourceStateTopic, "records in TX_PENDING could not be looked for", err))
 		return none
 	}
 	c.gaps.add(ev.Gaps...)

@@ -267,8 +267,7 @@ func (c *groupCollector) failures(r groupRequest, codes map[string]int16, again 
 		}
 	}
 	for code, ids := range failed {
-		g := Gap{Source: r.source, KafkaError: kafkaError(kerr.ErrorForCode(code))}
-		g.Reason = fmt.Sprintf("no broker could %s %s: %s", r.what, someGroups(ids), g.KafkaError)
+		g := ErrorGap(r.source, fmt.Sprintf("no broker could %s %s", r.what, someGroups(ids)), kerr.ErrorForCode(code))
 		if code == kerr.UnsupportedVersion.Code {
 			g.Reason = fmt.Sprintf("share.version is 0, so %s can be listed and not described", someGroups(ids))
 			g.Advice = "finalize share.version=1 to see them"

@@ -8,7 +8,6 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/kshare/kshare/cluster"
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kmsg"
 )
@@ -70,7 +69,7 @@ func listOffsets(ctx context.Context, cl Cluster, byTopic map[string][]int32, ti
 	defer cancel()
 	kresp, err := cl.Request(ctx, req) // kgo asks the leaders
 	if kresp == nil {
-		gaps.add(Gap{Source: SourceListOffsets, Reason: "end offsets could not be read: " + cluster.Name(err), KafkaError: kafkaError(err)})
+		gaps.add(ErrorGap(SourceListOffsets, "end offsets could not be read", err))
 		return out
 	}
 	failed := make(map[int16]partitionFailure)
@@ -86,11 +85,10 @@ func listOffsets(ctx context.Context, cl Cluster, byTopic map[string][]int32, ti
 		}
 	}
 	for _, code := range slices.Sorted(maps.Keys(failed)) {
-		name := kafkaError(kerr.ErrorForCode(code))
-		gaps.add(Gap{Source: SourceListOffsets, KafkaError: name, Reason: fmt.Sprintf("end offsets of %s could not be read: %s", failed[code], name)})
+		gaps.add(ErrorGap(SourceListOffsets, fmt.Sprintf("end offsets of %s could not be read", failed[code]), kerr.ErrorForCode(code)))
 	}
 	if err != nil && len(failed) == 0 { // of a leader that did not answer
-		gaps.add(Gap{Source: SourceListOffsets, Reason: "some end offsets could not be read: " + cluster.Name(err), KafkaError: kafkaError(err)})
+		gaps.add(ErrorGap(SourceListOffsets, "some end offsets could not be read", err))
 	}
 	return out
 }

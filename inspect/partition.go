@@ -270,7 +270,7 @@ func (p *partitionDescriber) pending(ctx context.Context, topicID [16]byte) {
 	}
 	ev, err := Collect(ctx, p.cl, CollectOptions{Dialect: p.o.Dialect, Now: p.o.Now})
 	if err != nil {
-		p.gaps.add(errorGap(SourceStateTopic, "records in TX_PENDING could not be looked for", err))
+		p.gaps.add(ErrorGap(SourceStateTopic, "records in TX_PENDING could not be looked for", err))
 		return
 	}
 	p.gaps.add(ev.Gaps...)

@@ -70,7 +70,7 @@ func (p *prober) probe(ctx context.Context, source Source, what string, req kmsg
 		return
 	}
 	if err != nil {
-		p.gaps.add(errorGap(source, "it could not be found out whether "+what, err))
+		p.gaps.add(ErrorGap(source, "it could not be found out whether "+what, err))
 	}
 }
 

@@ -117,7 +117,7 @@ func (r *producerReader) read(ctx context.Context) error {
 		}
 		var err error
 		if leaders, err = r.lookUp(ctx, lost); err != nil {
-			r.gaps.add(Gap{Source: SourceMetadata, Reason: "the leaders of partitions could not be looked up: " + cluster.Name(err), KafkaError: kafkaError(err)})
+			r.gaps.add(ErrorGap(SourceMetadata, "the leaders of partitions could not be looked up", err))
 			return nil
 		}
 	}
@@ -273,9 +273,6 @@ func (r *producerReader) giveUp() {
 			r.gaps.add(newGap(SourceDescribeProducers, k.node, what, f.err))
 			continue
 		}
-		r.gaps.add(Gap{
-			Source: SourceDescribeProducers, KafkaError: kafkaError(f.err),
-			Reason: fmt.Sprintf("no broker could be asked to %s: %s", what, cluster.Name(f.err)),
-		})
+		r.gaps.add(ErrorGap(SourceDescribeProducers, "no broker could be asked to "+what, f.err))
 	}
 }

@@ -134,7 +134,7 @@ func stateTopicGap(err error) Gap {
 		return aclGap(SourceMetadata, aclDescribeState, kerr.TopicAuthorizationFailed,
 			"it is hidden which transactions hold share acknowledgements, and where the state of share-partitions is")
 	}
-	return errorGap(SourceMetadata, "topic "+stateTopic+" could not be described", err)
+	return ErrorGap(SourceMetadata, "topic "+stateTopic+" could not be described", err)
 }
 
 // stateRequest is what one request reads: share-partitions of one group that have

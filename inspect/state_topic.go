@@ -74,12 +74,9 @@ func readGap(partition int32, err error) Gap {
 		return aclGap(SourceStateTopic, aclReadState, kerr.TopicAuthorizationFailed,
 			"what share coordinators have written about TX_PENDING cannot be read")
 	}
-	g := Gap{Source: SourceStateTopic, Reason: fmt.Sprintf("%s-%d could not be read: %v", stateTopic, partition, err)}
+	g := ErrorGap(SourceStateTopic, fmt.Sprintf("%s-%d could not be read", stateTopic, partition), err)
 	if e, ok := errors.AsType[*cluster.Error](err); ok && e.Broker >= 0 {
 		g.Broker = new(e.Broker)
-	}
-	if ke, ok := errors.AsType[*kerr.Error](err); ok {
-		g.KafkaError = ke.Message
 	}
 	return g
 }
