@@ -27,6 +27,7 @@ require (
 
 require (
 	github.com/VictoriaMetrics/metricsql v0.87.3
+	github.com/agnivade/levenshtein v1.2.1
 	github.com/charmbracelet/ultraviolet v0.0.0-20260303162955-0b88c25f3fff
 	github.com/charmbracelet/x/vt v0.1.0
 	github.com/creack/pty v1.1.24

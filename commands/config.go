@@ -72,7 +72,7 @@ func newSettingsTopic() *cobra.Command {
 
     1. a flag
     2. the environment: KSHARE_ and its name in upper case, such as
-       KSHARE_SASL_PASSWORD
+       KSHARE_SASL_PASSWORD; a name that is nearly one is warned of
     3. the context that --context or KSHARE_CONTEXT names, else the current one
        of the configuration file, and the properties file that the context names
     4. its default

@@ -117,7 +117,7 @@ func (c connection) given(bootstrap []string) map[config.Key]string {
 // was meant.
 func (d *Deps) settings(c connection) (*config.Resolved, error) {
 	r, err := config.Resolve(config.Input{
-		Flags: d.given(c), Getenv: d.Getenv, Path: d.configPath(),
+		Flags: d.given(c), Getenv: d.Getenv, Environ: d.environ(), Path: d.configPath(),
 		ClientID: cluster.DefaultClientID(buildVersion()),
 	})
 	if err != nil {
@@ -137,6 +137,14 @@ func (d *Deps) given(c connection) map[config.Key]string {
 		out[config.TimeZone] = d.flags.TimeZone
 	}
 	return out
+}
+
+// environ is the environment as a whole; nil where it is not known.
+func (d *Deps) environ() []string {
+	if d.Environ == nil {
+		return nil
+	}
+	return d.Environ()
 }
 
 // configPath is where the configuration file is; "" if it has no place.

@@ -208,6 +208,8 @@ func (o *ctpOptions) checkPace(changed func(string) bool) error {
 		return usagef("--max-attempts %d: want at least 1", o.MaxAttempts)
 	case o.DeadLetterTopic != "" && o.DeadLetterTopic == o.From:
 		return usagef("--dlq and --from are both %q: dead letters would be consumed again for ever", o.From)
+	case o.DeadLetterTopic != "" && o.DeadLetterTopic == o.To:
+		return usagef("--dlq and --to are both %q: who reads it could not tell a dead letter from a result", o.To)
 	case o.DeadLetterTopic != "" && o.OnError != ctp.Reject:
 		return usagef("--dlq is for records that are rejected, and --on-error is %s", o.OnError)
 	}

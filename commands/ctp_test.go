@@ -27,6 +27,8 @@ func TestCtpRefuses(t *testing.T) {
 		{"--from a --to b --exec cat --exec-timeout 20s --txn-timeout 20s", "--exec-timeout 20s: want less than 16s"},
 		{"--from a --to b --exec cat --exec-timeout 0s", "--exec-timeout 0s: want a positive duration"},
 		{"--from a --to b --dlq a", `--dlq and --from are both "a"`},
+		{"--from a --to b --dlq a", `--dlq and --from are both "a"`},
+		{"--from a --to b --dlq b", `--dlq and --to are both "b"`},
 		{"--from a --to b --dlq c --on-error release", "--dlq is for records that are rejected, and --on-error is release"},
 		{"--from a --to b --dlq=", `--dlq "": a name has 1 to 249`},
 		{"--from a --to b --follow --until-empty", "--follow excludes --until-empty"},

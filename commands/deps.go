@@ -31,7 +31,7 @@ type Deps struct {
 	Size func() (width, height int)
 
 	Getenv  func(string) string
-	Environ func() []string // "KEY=value" each; for programs that are started
+	Environ func() []string // "KEY=value" each; nil is not known
 	Now     func() time.Time
 
 	// Notify returns a context that is cancelled, with a *SignalError as its

@@ -84,7 +84,8 @@ type Options struct {
 	MaxAttempts int
 	// DeadLetterTopic, when not "", gets a copy of each record that OnError
 	// rejects, in the transaction that rejects it, with headers that say where it
-	// comes from and why (those of Kafka's dead-letter queue, KIP-1191).
+	// comes from and why (those of Kafka's dead-letter queue, KIP-1191). It is
+	// neither From nor To.
 	DeadLetterTopic string
 
 	// Rate is the most source records a second, over all workers; 0 is no limit.
@@ -182,6 +183,8 @@ func (o *Options) setDefaults() error {
 		return &OptionError{"--abort-every", fmt.Sprintf("is %d, has to be at least 2: otherwise nothing is ever committed", o.AbortEvery)}
 	case o.DeadLetterTopic != "" && o.DeadLetterTopic == o.From:
 		return &OptionError{"--dlq", fmt.Sprintf("is the source topic %q as well: dead letters would be consumed again for ever", o.From)}
+	case o.DeadLetterTopic != "" && o.DeadLetterTopic == o.To:
+		return &OptionError{"--dlq", fmt.Sprintf("is the destination topic %q as well: a dead letter could not be told from a result", o.To)}
 	case o.DeadLetterTopic != "" && o.OnError != "" && o.OnError != Reject:
 		return &OptionError{"--dlq", fmt.Sprintf("goes with records that are rejected, and --on-error is %s", o.OnError)}
 	case o.DeadLetterTopic != "":
@@ -303,6 +306,10 @@ func (o *Options) result(dialect string, elapsed time.Duration) *Result {
 
 // ErrNothingConsumed is warned of when a run until empty ends without a record.
 var ErrNothingConsumed = errors.New("nothing was consumed")
+
+// ErrWaiting is warned of when a run until empty has got nothing for ten seconds
+// although its group has records left.
+var ErrWaiting = errors.New("waiting")
 
 // ErrNothingYet is warned of when a run that goes on has got no record in its first
 // ten seconds. It may be as it should.

@@ -233,6 +233,8 @@ func TestResolveRefuses(t *testing.T) {
 		{"properties that are not there", map[Key]string{CommandConfig: "/nope"}, nil, "/nope: read properties"},
 		{"mechanism", map[Key]string{Context: "a", SASLMechanism: "plain"}, nil, `"plain" is not supported`},
 		{"user without mechanism", map[Key]string{Context: "a", SASLUser: "u"}, nil, "--sasl-user: is set, and no SASL mechanism"},
+		{"TLS and no TLS", map[Key]string{Context: "a", TLS: "false", TLSCA: "/ca.pem"}, nil, "--tls-ca: is set, and --tls=false says not to connect by TLS"},
+		{"any certificate and no TLS", map[Key]string{Context: "a", TLS: "false", TLSSkipVerify: "true"}, nil, "--tls-skip-verify: is set, and --tls=false"},
 		{"certificate without key", map[Key]string{Context: "a", TLSCert: "x"}, nil, "tls_cert and tls_key need each other"},
 		{"password file that is not there", map[Key]string{Context: "a", SASLMechanism: "PLAIN", SASLUser: "u", SASLPasswordFile: "/nope"}, nil, "secret in /nope: "},
 		{"command that is not there", map[Key]string{Context: "a", SASLMechanism: "PLAIN", SASLUser: "u", SASLPasswordCommand: "/nope " + canary}, nil, `secret from command "/nope": `},
@@ -255,6 +257,47 @@ func TestResolveRefuses(t *testing.T) {
 				t.Errorf("%v (%s) has a secret in it", err, h.Hint())
 			}
 		})
+	}
+}
+
+func TestMisspeltEnvironment(t *testing.T) {
+	for names, want := range map[string]string{
+		"KSHARE_BOOTSTRAP_SERVERS":       "KSHARE_BOOTSTRAP_SERVERS is no setting and not read; did you mean KSHARE_BOOTSTRAP_SERVER?",
+		"KSHARE_SASL_PASWORD":            "KSHARE_SASL_PASWORD is no setting and not read; did you mean KSHARE_SASL_PASSWORD?",
+		"KSHARE_SASL_OAUTH_CLIENTSECRET": "did you mean KSHARE_SASL_OAUTH_CLIENT_SECRET?",
+		"KSHARE_TLS_KEYS":                "did you mean KSHARE_TLS_KEY?",
+		"KSHARE_tls":                     "did you mean KSHARE_TLS?",
+		// Settings, what is none of ours, and what may be a script's own.
+		"KSHARE_TLS": "", "KSHARE_CONFIG": "", "KSHARE_SANDBOX_CONTROL": "", "KSHARE_HOME": "", "KSHARE_TMP": "",
+		"KSHARE_VERSION": "", "KSHARE_TEST_FAULTS": "", "XKSHARE_TLS_KEYS": "", "": "",
+		// The one that is meant is set.
+		"KSHARE_SASL_USERS KSHARE_SASL_USER": "",
+	} {
+		env, environ := map[string]string{}, []string{}
+		for _, name := range strings.Fields(names) {
+			v := map[bool]string{true: "true", false: canary}[name == "KSHARE_TLS"]
+			env[name], environ = v, append(environ, name+"="+v)
+		}
+		r, err := Resolve(Input{Getenv: environment(env), Environ: environ})
+		if err != nil {
+			t.Fatal(err)
+		}
+		got := strings.Join(r.Warnings, "\n")
+		if (want == "") != (got == "") || !strings.Contains(got, want) || strings.Contains(got, canary) {
+			t.Errorf("%s: %q, want %q", names, got, want)
+		}
+	}
+}
+
+// --tls=false turns off what a context says of TLS.
+func TestNoTLSOverContext(t *testing.T) {
+	path := write(t, "config.yaml", "contexts: [{name: a, tls_ca: /ca.pem}]\n")
+	r, err := Resolve(Input{Flags: map[Key]string{Context: "a", TLS: "false"}, Getenv: environment(nil), Path: path})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if o, err := r.Options(t.Context(), nil); err != nil || o.TLS != nil {
+		t.Errorf("TLS %+v, %v", o.TLS, err)
 	}
 }
 

@@ -299,16 +299,11 @@ func (c *Contexts) absolute(path string) string {
 // unknownKey suggests the key that was meant.
 func unknownKey(where, key string) *Error {
 	e := errorf(where, "there is no setting %q", key)
-	flat := func(key string) string {
-		return strings.TrimSuffix(strings.ToLower(strings.NewReplacer("_", "", "-", "", ".", "").Replace(key)), "s")
-	}
 	if strings.EqualFold(key, keyName) {
 		return e.advise("did you mean %s?", keyName)
 	}
-	for _, s := range Settings() {
-		if s.InContext() && flat(key) == flat(string(s.Key)) {
-			return e.advise("did you mean %s?", s.Key)
-		}
+	if s, ok := nearest(key); ok && s.InContext() {
+		return e.advise("did you mean %s?", s.Key)
 	}
 	return e.advise("'kshare help settings' lists them")
 }

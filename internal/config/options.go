@@ -81,6 +81,9 @@ func (b *builder) options() (auth.Options, error) {
 }
 
 func (b *builder) tls(o *auth.Options) error {
+	if err := b.checkNoTLS(); err != nil {
+		return err
+	}
 	wants := b.wantsTLS()
 	switch {
 	case wants != nil && !*wants:
@@ -117,6 +120,19 @@ func (b *builder) tls(o *auth.Options) error {
 		t.ServerName, t.SkipHostName = name, false
 	}
 	t.SkipVerify = b.bool(TLSSkipVerify)
+	return nil
+}
+
+// checkNoTLS refuses a command line that asks for TLS and says not to use it.
+func (r *Resolved) checkNoTLS() error {
+	if r.bool(TLS) || r.origins[TLS].Source != FromFlag {
+		return nil
+	}
+	for _, k := range []Key{TLSCA, TLSCert, TLSKey, TLSServerName, TLSSkipVerify} {
+		if o := r.origins[k]; o.Source == FromFlag && r.values[k] != false {
+			return errorf("--"+o.Name, "is set, and --tls=false says not to connect by TLS").advise("leave out one of them")
+		}
+	}
 	return nil
 }
 

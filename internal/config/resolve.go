@@ -51,7 +51,10 @@ func (o Origin) String() string {
 type Input struct {
 	Flags  map[Key]string // those that were given
 	Getenv func(string) string
-	Path   string // of the configuration file; "" if there is none
+	// Environ are the variables there are, "NAME=value" each, to warn of names that
+	// are nearly those of settings; nil warns of none.
+	Environ []string
+	Path    string // of the configuration file; "" if there is none
 	// ClientID is the default of the setting.
 	ClientID string
 }
@@ -110,6 +113,7 @@ func resolve(in Input) (*Resolved, error) {
 	if err != nil {
 		return nil, err
 	}
+	r.Warnings = append(r.Warnings, in.misspelt()...)
 	flags, err := in.flags()
 	if err != nil {
 		return nil, err
@@ -151,6 +155,25 @@ func (in Input) environment() (map[Key]value, error) {
 		out[s.Key] = v
 	}
 	return out, checkGroups("the environment", out)
+}
+
+// misspelt warns of environment variables that are no settings and look as if they
+// were meant to be one that is not set. Others that begin like them may be a
+// script's own.
+func (in Input) misspelt() []string {
+	var out []string
+	for _, kv := range in.Environ {
+		name, _, _ := strings.Cut(kv, "=")
+		key, ours := strings.CutPrefix(name, envPrefix)
+		if _, known := Find(Key(strings.ToLower(key))); !ours || known && key == strings.ToUpper(key) {
+			continue
+		}
+		if s, ok := nearest(key); ok && in.Getenv(s.Env()) == "" {
+			out = append(out, fmt.Sprintf("environment variable %s is no setting and not read; did you mean %s?", name, s.Env()))
+		}
+	}
+	slices.Sort(out)
+	return out
 }
 
 func (in Input) flags() (map[Key]value, error) {

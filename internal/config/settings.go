@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/agnivade/levenshtein"
 	"github.com/mattn/go-shellwords"
 )
 
@@ -83,8 +84,11 @@ type Setting struct {
 	About string // starts in lower case
 }
 
+// envPrefix is what the names of kshare's environment variables begin with.
+const envPrefix = "KSHARE_"
+
 // Env is the environment variable of the setting.
-func (s Setting) Env() string { return "KSHARE_" + strings.ToUpper(string(s.Key)) }
+func (s Setting) Env() string { return envPrefix + strings.ToUpper(string(s.Key)) }
 
 // InContext reports whether a context may have the setting.
 func (s Setting) InContext() bool { return s.Key != Context }
@@ -133,6 +137,25 @@ func Settings() []Setting {
 		{SASLKerberosTicketCache, File, "", SASLKerberosKeytab, "ticket cache for GSSAPI"},
 		{SASLKerberosConfig, File, "", "", "Kerberos configuration, /etc/krb5.conf unless set"},
 	}
+}
+
+// nearest returns the setting that a name which is none was meant for, if it is
+// nearly its key: but for case, signs between words, a plural, and one letter in
+// four, two at most.
+func nearest(name string) (Setting, bool) {
+	flat := func(key string) string {
+		return strings.TrimSuffix(strings.ToLower(strings.NewReplacer("_", "", "-", "", ".", "").Replace(key)), "s")
+	}
+	var found Setting
+	least := -1
+	for _, s := range Settings() {
+		key := flat(string(s.Key))
+		d := levenshtein.ComputeDistance(flat(name), key)
+		if d <= min(2, len(key)/4) && (least < 0 || d < least) {
+			found, least = s, d
+		}
+	}
+	return found, least >= 0
 }
 
 // Find returns the setting of a key.
