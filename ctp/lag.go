@@ -165,6 +165,10 @@ const (
 
 // listOffsets returns the offsets of partitions for one of the special timestamps.
 func listOffsets(ctx context.Context, cl *cluster.Client, topic string, partitions []int32, timestamp int64) (map[int32]int64, error) {
+	return askOffsets(ctx, cl, offsetsRequest(topic, partitions, timestamp))
+}
+
+func offsetsRequest(topic string, partitions []int32, timestamp int64) *kmsg.ListOffsetsRequest {
 	req := kmsg.NewPtrListOffsetsRequest()
 	req.ReplicaID = -1
 	t := kmsg.NewListOffsetsRequestTopic()
@@ -175,11 +179,15 @@ func listOffsets(ctx context.Context, cl *cluster.Client, topic string, partitio
 		t.Partitions = append(t.Partitions, rp)
 	}
 	req.Topics = append(req.Topics, t)
+	return req
+}
+
+func askOffsets(ctx context.Context, cl *cluster.Client, req *kmsg.ListOffsetsRequest) (map[int32]int64, error) {
 	resp, err := req.RequestWith(ctx, cl.Requestor())
 	if err != nil {
 		return nil, err
 	}
-	out := make(map[int32]int64, len(partitions))
+	out := make(map[int32]int64)
 	for _, t := range resp.Topics {
 		for _, p := range t.Partitions {
 			if err := kerr.ErrorForCode(p.ErrorCode); err != nil {

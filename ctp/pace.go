@@ -72,7 +72,8 @@ type StalledError struct {
 	GroupID string
 	Topic   string
 	For     time.Duration
-	Err     error // why nobody could be asked; nil when there are records
+	Err     error  // why nobody could be asked; nil when there are records
+	HeldBy  string // who may have them, as far as that could be found out
 }
 
 // Error names the group and the topic.
@@ -91,7 +92,7 @@ func (e *StalledError) Hint() string {
 	if e.Err != nil {
 		return "the cluster does not answer, or not as it should: 'kshare doctor' looks at it"
 	}
-	return "another member may hold them, or a transaction: 'kshare inspect pending' and 'kshare inspect group' tell"
+	return e.HeldBy
 }
 
 // done counts the source records that will not come again.
@@ -131,7 +132,11 @@ func (r *run) watch(ctx context.Context, cancel context.CancelCauseFunc) (stop f
 				unanswered = 0
 			}
 			if (err == nil && !empty || unanswered >= 2) && ctx.Err() == nil && r.done() == last {
-				cancel(&StalledError{GroupID: r.opts.GroupID, Topic: r.opts.From, For: r.opts.StallTimeout, Err: err})
+				stalled := &StalledError{GroupID: r.opts.GroupID, Topic: r.opts.From, For: r.opts.StallTimeout, Err: err}
+				if err == nil {
+					stalled.HeldBy = r.heldBy(ctx)
+				}
+				cancel(stalled)
 				return
 			}
 		}

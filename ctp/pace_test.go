@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"strconv"
+	"strings"
 	"testing"
 	"time"
 
@@ -152,7 +153,7 @@ func TestRunStalls(t *testing.T) {
 		opts.StallTimeout = time.Minute
 		start := time.Now()
 		res, err := ctp.Run(e.t.Context(), e.cl, opts)
-		if stalled, ok := errors.AsType[*ctp.StalledError](err); !ok || stalled.GroupID != "g" || res.Consumed != 0 {
+		if stalled, ok := errors.AsType[*ctp.StalledError](err); !ok || stalled.GroupID != "g" || res.Consumed != 0 || !strings.HasPrefix(stalled.Hint(), "another member may hold them") {
 			e.t.Errorf("Run = %+v, %v; want a StalledError", res, err)
 		}
 		if took := time.Since(start); took < time.Minute || took > 3*time.Minute {

@@ -91,6 +91,7 @@ type run struct {
 	toldGone sync.Once                               // of ErrGone
 	got      atomic.Bool                             // any record
 	told     sync.Once                               // of ErrNothingYet
+	toldWait sync.Once                               // of ErrWaiting
 
 	limiter *rate.Limiter // nil is no limit
 
@@ -214,6 +215,7 @@ func checkTopics(ctx context.Context, cl *cluster.Client, opts *Options) error {
 const (
 	offsetResetConfig = "share.auto.offset.reset"
 	isolationConfig   = "share.isolation.level"
+	readCommitted     = "read_committed"
 )
 
 // configureGroup sets what was asked for, and warns of what was not and matters.
@@ -360,7 +362,7 @@ func checkIsolation(ctx context.Context, cl *cluster.Client, opts *Options) erro
 	value, ok, err := cl.GroupConfig(ctx, opts.GroupID, isolationConfig)
 	advice := fmt.Sprintf("run with --isolation-level read_committed, which sets %s of group %q", isolationConfig, opts.GroupID)
 	switch {
-	case err == nil && ok && value == "read_committed":
+	case err == nil && ok && value == readCommitted:
 		return nil
 	case opts.RequireReadCommitted && err != nil:
 		return &RefusedError{

@@ -80,7 +80,8 @@ type worker struct {
 	failed      *attempts
 
 	lockDuration time.Duration // of the last batch
-	idleSince    time.Time     // the end of the last batch, or the last time that regain looked
+	idleSince    time.Time     // the end of the last batch
+	regainedAt   time.Time     // when regain looked last
 
 	shared  bool // the assignment is one since all workers have joined
 	batch   int  // most records of the next transaction; smaller when one was too slow
@@ -387,6 +388,9 @@ func (w *worker) wait(ctx context.Context) (done bool, err error) {
 		if empty {
 			return true, nil
 		}
+		if err == nil {
+			w.tellWaiting(ctx)
+		}
 	}
 }
 
@@ -418,10 +422,10 @@ const defaultLockDuration = 30 * time.Second
 // cannot be, or nobody was there any more to release them, only that gets them back.
 func (w *worker) regain(ctx context.Context) {
 	now := w.opts.Now()
-	if now.Sub(w.idleSince) < w.lockDuration {
+	if now.Sub(w.regainedAt) < w.lockDuration || now.Sub(w.idleSince) < w.lockDuration {
 		return
 	}
-	w.idleSince = now
+	w.regainedAt = now
 	if empty, err := groupEmpty(ctx, w.cl, w.opts.GroupID, w.opts.From, false); err == nil && !empty {
 		w.consumer.Reset()
 	}
