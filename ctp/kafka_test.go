@@ -157,6 +157,41 @@ func TestAtLeastOnceOnReleasedKafka(t *testing.T) {
 	}
 }
 
+// Where all that a group had left was deleted, as retention does, Kafka goes on
+// reporting it as its lag. It is nothing to wait for.
+func TestUntilEmptyAfterDeletion(t *testing.T) {
+	kafkatest.Need(t)
+	k := kafkatest.Shared(t, kafkatest.Config{Version: kafkatest.Kafka44})
+	cl, opts := kafkaEnv(t, k, nil)
+	opts.Guarantee, opts.MaxRecords, opts.BatchRecords = ctp.AtLeastOnce, 20, 5
+	produceTo(t, k, opts.From, 400)
+	if res, err := ctp.Run(t.Context(), cl, opts); err != nil || res.Consumed != 20 {
+		t.Fatalf("Run = %+v, %v", res, err)
+	}
+	adm := kadm.NewClient(k.Client(t))
+	ends, err := adm.ListEndOffsets(t.Context(), opts.From)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := adm.DeleteRecords(t.Context(), ends.Offsets()); err != nil {
+		t.Fatal(err)
+	}
+	out, err := k.Tool(t.Context(), kafkatest.ShareGroupTool, "--describe", "--offsets", "--group", opts.GroupID)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Logf("Kafka's own tool:\n%s", out)
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
+	defer cancel()
+	opts.MaxRecords = 0
+	if res, err := ctp.Run(ctx, cl, opts); err != nil || res.Consumed != 0 {
+		t.Errorf("Run = %+v, %v; want it to end, with nothing", res, err)
+	}
+	if lag, err := ctp.Lag(t.Context(), cl, opts.GroupID, opts.From); err != nil || lag != 0 {
+		t.Errorf("Lag = %d, %v", lag, err)
+	}
+}
+
 func produceTo(t *testing.T, k *kafkatest.Cluster, topic string, n int) {
 	t.Helper()
 	cl := k.Client(t, kgo.DefaultProduceTopic(topic), kgo.MaxBufferedRecords(n+1))

@@ -23,19 +23,34 @@ type sourcePartition struct {
 //
 // Kafka persists the start offset with the first acknowledgement, so before that
 // only the log tells, and, for a group that does not begin at its start, a member
-// that finds nothing.
+// that finds nothing. What is deleted from the log meanwhile, by retention say,
+// counts in the lag until the next acknowledgement, which there may never be.
 func (p sourcePartition) empty(idle bool) bool {
 	switch {
+	case p.lag == 0 && p.start >= 0, p.first == p.end:
+		return true
 	case p.start < 0:
-		return p.first == p.end || idle
-	case p.lag >= 0:
-		return p.lag == 0
+		return idle
+	case p.lag > 0:
+		return false
 	}
 	return p.end <= p.start
 }
 
+// left is how many records the group may have left, of those that the log has; -1
+// is not known.
+func (p sourcePartition) left() int64 {
+	switch {
+	case p.lag == 0 && p.start >= 0, p.first == p.end:
+		return 0
+	case p.start < 0 || p.lag < 0:
+		return -1
+	}
+	return min(p.lag, p.end-p.first)
+}
+
 // needsLog reports whether the log has to be asked.
-func (p sourcePartition) needsLog() bool { return p.start < 0 || p.lag < 0 }
+func (p sourcePartition) needsLog() bool { return p.start < 0 || p.lag != 0 }
 
 // Lag adds up how many records of the topic the share group has not done yet
 // (KIP-1226; DescribeShareGroupOffsets v1), those that are acquired or pending
@@ -51,25 +66,23 @@ func Lag(ctx context.Context, cl *cluster.Client, groupID, topic string) (int64,
 	if err != nil || partitions == nil {
 		return -1, err
 	}
-	unclear, err := readLogs(ctx, cl, topic, partitions)
-	if err != nil {
+	if err := readLogs(ctx, cl, topic, partitions); err != nil {
 		return -1, err
 	}
 	lag := int64(0)
 	for _, p := range partitions {
-		lag += max(p.lag, 0)
-	}
-	for _, n := range unclear {
-		if p := partitions[n]; p.first < p.end {
+		left := p.left()
+		if left < 0 {
 			return -1, nil
 		}
+		lag += left
 	}
 	return lag, nil
 }
 
 // readLogs asks for the log's offsets of those partitions for which they are
-// needed, and returns which those are.
-func readLogs(ctx context.Context, cl *cluster.Client, topic string, partitions map[int32]sourcePartition) ([]int32, error) {
+// needed.
+func readLogs(ctx context.Context, cl *cluster.Client, topic string, partitions map[int32]sourcePartition) error {
 	var unclear []int32
 	for n, p := range partitions {
 		if p.needsLog() {
@@ -77,22 +90,22 @@ func readLogs(ctx context.Context, cl *cluster.Client, topic string, partitions 
 		}
 	}
 	if len(unclear) == 0 {
-		return nil, nil
+		return nil
 	}
 	firsts, err := listOffsets(ctx, cl, topic, unclear, earliestOffset)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	ends, err := listOffsets(ctx, cl, topic, unclear, latestOffset)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	for _, n := range unclear {
 		p := partitions[n]
 		p.first, p.end = firsts[n], ends[n]
 		partitions[n] = p
 	}
-	return unclear, nil
+	return nil
 }
 
 // groupEmpty reports whether the share group has nothing left of the topic.
@@ -106,17 +119,11 @@ func groupEmpty(ctx context.Context, cl *cluster.Client, group, topic string, id
 	if err != nil || partitions == nil {
 		return false, err
 	}
-	for _, p := range partitions {
-		if !p.needsLog() && !p.empty(idle) {
-			return false, nil
-		}
-	}
-	unclear, err := readLogs(ctx, cl, topic, partitions)
-	if err != nil {
+	if err := readLogs(ctx, cl, topic, partitions); err != nil {
 		return false, err
 	}
-	for _, n := range unclear {
-		if !partitions[n].empty(idle) {
+	for _, p := range partitions {
+		if !p.empty(idle) {
 			return false, nil
 		}
 	}

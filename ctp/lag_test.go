@@ -10,6 +10,8 @@ func TestSourcePartitionEmpty(t *testing.T) {
 	}{
 		"no lag":                               {sourcePartition{start: 7, lag: 0, first: 0, end: 9}, false, true},
 		"lag":                                  {sourcePartition{start: 7, lag: 2, first: 0, end: 9}, true, false},
+		"lag of what was deleted":              {sourcePartition{start: 7, lag: 2, first: 9, end: 9}, false, true},
+		"lag of what was deleted in part":      {sourcePartition{start: 3, lag: 6, first: 7, end: 9}, true, false},
 		"no lag reported, start at the end":    {sourcePartition{start: 9, lag: -1, first: 0, end: 9}, false, true},
 		"no lag reported, start before it":     {sourcePartition{start: 8, lag: -1, first: 0, end: 9}, true, false},
 		"no start yet, log never written":      {sourcePartition{start: -1, lag: -1}, false, true},
@@ -23,5 +25,21 @@ func TestSourcePartitionEmpty(t *testing.T) {
 				t.Errorf("%+v.empty(%v) = %v, want %v", tt.p, tt.idle, got, tt.want)
 			}
 		})
+	}
+}
+
+func TestSourcePartitionLeft(t *testing.T) {
+	for want, ps := range map[int64][]sourcePartition{
+		0: {
+			{start: 7, lag: 0}, {start: 7, lag: 2, first: 9, end: 9}, {start: -1, lag: -1, first: 9, end: 9},
+		},
+		2:  {{start: 7, lag: 2, first: 0, end: 9}, {start: 3, lag: 6, first: 7, end: 9}},
+		-1: {{start: -1, lag: -1, first: 0, end: 9}, {start: 3, lag: -1, first: 0, end: 9}},
+	} {
+		for _, p := range ps {
+			if got := p.left(); got != want {
+				t.Errorf("%+v.left() = %d, want %d", p, got, want)
+			}
+		}
 	}
 }

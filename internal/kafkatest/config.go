@@ -135,8 +135,11 @@ func (cfg Config) properties(n *node, nodes []*node, sec *security) string {
 		"share.coordinator.state.topic.replication.factor": copies,
 		"share.coordinator.state.topic.min.isr":            1,
 		// Small and fast.
-		"num.network.threads":                                         2,
-		"num.io.threads":                                              4,
+		"num.network.threads": 2,
+		"num.io.threads":      4,
+		// What tests write may be as old as they like: half a minute after its start
+		// a broker would delete it.
+		"log.retention.ms":                                            -1,
 		"log.cleaner.dedupe.buffer.size":                              4 << 20, // else half of the heap
 		"group.initial.rebalance.delay.ms":                            0,
 		"transaction.abort.timed.out.transaction.cleanup.interval.ms": 1000,
