@@ -35,7 +35,7 @@ func newReadRig(t *testing.T) *readRig {
 
 func (r *readRig) ctx() context.Context {
 	r.t.Helper()
-	ctx, cancel := context.WithTimeout(r.t.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(r.t.Context(), 10*time.Minute)
 	r.t.Cleanup(cancel)
 	return ctx
 }

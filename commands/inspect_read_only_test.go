@@ -70,7 +70,7 @@ const bystander = "bystander"
 // "id".
 func stageAside(t *testing.T, sb *sandbox.Sandbox) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute)
 	defer cancel()
 	cl, err := cluster.Connect(ctx, cluster.Config{BootstrapServers: sb.Addrs(), ClientID: bystander})
 	if err != nil {

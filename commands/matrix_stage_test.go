@@ -75,7 +75,7 @@ func startSandbox(tb testing.TB, opts ...sandbox.Option) string {
 // populate makes the group, the records and the open transaction.
 func (s *stage) populate() {
 	s.tb.Helper()
-	ctx, cancel := context.WithTimeout(s.tb.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(s.tb.Context(), 10*time.Minute)
 	defer cancel()
 	check := func(err error) {
 		s.tb.Helper()

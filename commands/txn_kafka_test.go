@@ -72,7 +72,7 @@ type marker struct {
 // markers reads the end markers of a partition.
 func (k *txnKafka) markers(topic string, partition int32) []marker {
 	k.t.Helper()
-	ctx, cancel := context.WithTimeout(k.t.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(k.t.Context(), 10*time.Minute)
 	defer cancel()
 	cl := k.Client(k.t, kgo.KeepControlRecords(), kgo.ConsumePartitions(map[string]map[int32]kgo.Offset{topic: {partition: kgo.NewOffset().AtStart()}}))
 	ends, err := kadm.NewClient(cl).ListEndOffsets(ctx, topic)

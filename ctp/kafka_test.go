@@ -139,7 +139,7 @@ func TestAtLeastOnceOnReleasedKafka(t *testing.T) {
 			cl, opts := kafkaEnv(t, k, nil)
 			opts.Guarantee, opts.Workers = ctp.AtLeastOnce, 2
 			produceTo(t, k, opts.From, records)
-			ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+			ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute)
 			defer cancel()
 			res, err := ctp.Run(ctx, cl, opts)
 			if err != nil {
@@ -211,7 +211,7 @@ func produceTo(t *testing.T, k *kafkatest.Cluster, topic string, n int) {
 // readKeys reads n committed records and returns how often each key came.
 func readKeys(t *testing.T, k *kafkatest.Cluster, topic string, n int) map[string]int {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute)
 	defer cancel()
 	cl := k.Client(t, kgo.ConsumeTopics(topic), kgo.FetchIsolationLevel(kgo.ReadCommitted()), kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()))
 	seen := make(map[string]int)

@@ -233,7 +233,7 @@ func (e *env) options() ctp.Options {
 
 func (e *env) run(opts ctp.Options) *ctp.Result {
 	e.t.Helper()
-	ctx, cancel := context.WithTimeout(e.t.Context(), cmp.Or(e.limit, time.Minute))
+	ctx, cancel := context.WithTimeout(e.t.Context(), cmp.Or(e.limit, 10*time.Minute))
 	defer cancel()
 	res, err := ctp.Run(ctx, e.cl, opts)
 	if err != nil {
@@ -342,7 +342,7 @@ func TestRunOnErrorFailLosesNothing(t *testing.T) {
 		})
 		opts := e.options()
 		opts.Transform = mustJQ(t, ".")
-		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute)
 		defer cancel()
 		res, err := ctp.Run(ctx, e.cl, opts)
 		rec, ok := errors.AsType[*ctp.RecordError](err)

@@ -37,7 +37,7 @@ func kafkaClient(t *testing.T, k *kafkatest.Cluster) *cluster.Client {
 
 func describeKafka(t *testing.T, cl *cluster.Client) *feature.Report {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute)
 	defer cancel()
 	r, err := feature.Describe(ctx, cl, feature.DescribeOptions{})
 	if err != nil {
@@ -213,7 +213,7 @@ func TestKafkaDependencies(t *testing.T) {
 // changeKafka changes a level and returns what came of it.
 func changeKafka(t *testing.T, cl *cluster.Client, d feature.Direction, u feature.Update, unsafe bool) (*feature.Result, error) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute)
 	defer cancel()
 	r := describeKafka(t, cl)
 	var c *feature.Change
@@ -298,7 +298,7 @@ func TestKafkaChange(t *testing.T) {
 func TestKafkaDowngradeUnderConsumer(t *testing.T) {
 	k := kafkatest.Start(t, kafkatest.Config{Version: kafkatest.Kafka44})
 	cl := kafkaClient(t, k)
-	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute)
 	defer cancel()
 	if _, err := kadm.NewClient(k.Client(t)).CreateTopic(ctx, 1, 1, nil, "orders"); err != nil {
 		t.Fatal(err)
@@ -475,7 +475,7 @@ func TestKafkaLiveProducer(t *testing.T) {
 		t.Fatal(err)
 	}
 	// The markers are written after the end is confirmed.
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute)
 	defer cancel()
 	for {
 		_, err := changeKafka(t, cl, feature.Downgrade, down, false)
@@ -528,7 +528,7 @@ func grant(t *testing.T, k *kafkatest.Cluster, args ...string) {
 	if _, err := k.Tool(t.Context(), kafkatest.ACLTool, append([]string{"--add", "--allow-principal", "User:alice"}, args...)...); err != nil {
 		t.Fatal(err)
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute)
 	defer cancel()
 	cl := k.Client(t)
 	want := len(args) // of the rights that were given, the last one

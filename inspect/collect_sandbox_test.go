@@ -83,7 +83,7 @@ func (r *rig) connect(user string, tap *wiretap.Tap) *cluster.Client {
 // many.
 func (r *rig) stage(id string, typ wire.AcknowledgeType) (*txn.Session, int64) {
 	r.t.Helper()
-	ctx, cancel := context.WithTimeout(r.t.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(r.t.Context(), 10*time.Minute)
 	defer cancel()
 	b, err := r.member.Poll(ctx, 5)
 	if err != nil {
@@ -106,7 +106,7 @@ func (r *rig) stage(id string, typ wire.AcknowledgeType) (*txn.Session, int64) {
 
 func (r *rig) collect(cl *cluster.Client) *inspect.Evidence {
 	r.t.Helper()
-	ctx, cancel := context.WithTimeout(r.t.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(r.t.Context(), 10*time.Minute)
 	defer cancel()
 	ev, err := inspect.Collect(ctx, cl, inspect.CollectOptions{})
 	if err != nil {

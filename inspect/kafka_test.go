@@ -49,7 +49,7 @@ func connectKafka(t *testing.T, k *kafkatest.Cluster, u kafkatest.User, tap *wir
 // nothing.
 func TestKafkaCollect(t *testing.T) {
 	k := kafkatest.Shared(t, kafkatest.Config{Security: kafkatest.SASLSSL, Authorizer: true})
-	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute)
 	defer cancel()
 	const topic, group, id = "collect-in", "collect-group", "collect-txn"
 	admin := connectKafka(t, k, kafkatest.Admin, wiretap.New())

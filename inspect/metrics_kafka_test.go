@@ -25,7 +25,7 @@ func TestMetricsOnKafka(t *testing.T) {
 		t.Fatal(err)
 	}
 	k := kafkatest.Start(t, kafkatest.Config{Version: kafkatest.Kafka44, Exporter: string(exporter)})
-	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute)
 	defer cancel()
 
 	producer := k.Client(t, kgo.DefaultProduceTopic("orders"))

@@ -128,7 +128,7 @@ func (s *stopped) stage(typ wire.AcknowledgeType) {
 // look returns the report, and its rows as sentences.
 func (s *stopped) look() (*inspect.PendingReport, []string) {
 	s.t.Helper()
-	ctx, cancel := context.WithTimeout(s.t.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(s.t.Context(), 10*time.Minute)
 	defer cancel()
 	ev, err := inspect.Collect(ctx, s.cl, inspect.CollectOptions{})
 	if err != nil {

@@ -43,7 +43,7 @@ func TestCollectAsksInBatches(t *testing.T) {
 	big, cl := startBig(t, bigcluster.Config{
 		Transactions: transactions, Groups: groups, SharePartitions: groups * perGroup, StatePartitions: statePartitions,
 	}, tap)
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute)
 	defer cancel()
 	ev, err := inspect.Collect(ctx, cl, inspect.CollectOptions{})
 	if err != nil {

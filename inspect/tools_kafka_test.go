@@ -83,7 +83,7 @@ func (k *kafka) agree(what string, kshare, tool [][]string) {
 // member joins a group and accepts n records.
 func (k *kafka) member(group, topic string, n int) *share.Consumer {
 	k.t.Helper()
-	ctx, cancel := context.WithTimeout(k.t.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(k.t.Context(), 10*time.Minute)
 	defer cancel()
 	cl, err := cluster.Connect(ctx, cluster.Config{BootstrapServers: k.Bootstrap(), ClientID: "member of " + group})
 	if err != nil {
@@ -115,7 +115,7 @@ func (k *kafka) member(group, topic string, n int) *share.Consumer {
 // heard of its assignment, and all is as it was a look before.
 func (k *kafka) settled(groups ...string) *inspect.GroupReport {
 	k.t.Helper()
-	ctx, cancel := context.WithTimeout(k.t.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(k.t.Context(), 10*time.Minute)
 	defer cancel()
 	for before := ""; ; {
 		r, err := inspect.DescribeGroups(ctx, k.cl, inspect.GroupOptions{GroupIDs: groups})

@@ -126,7 +126,7 @@ func TestEndsOnKafka(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			topic := strings.NewReplacer("/", "-", ",", "").Replace(t.Name())
-			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+			ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute)
 			t.Cleanup(cancel)
 			var dialer net.Dialer
 			k := &kafka{t: t, c: c, ctx: ctx, topic: topic, n: &badNetwork{dial: dialer.DialContext, conns: make(map[*badConn]bool), seen: make(map[int16]int)}}

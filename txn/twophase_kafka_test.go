@@ -60,7 +60,7 @@ func TestTwoPhaseCommitOnKafka(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			c := kafkatest.Shared(t, kafkatest.Config{Version: kafkatest.Kafka44, Props: tt.props})
-			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+			ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute)
 			defer cancel()
 			cl, err := cluster.Connect(ctx, cluster.Config{BootstrapServers: c.Bootstrap()})
 			if err != nil {

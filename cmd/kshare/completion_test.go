@@ -231,7 +231,7 @@ type completingShell struct {
 // $RESULT, which that writes.
 func (s *completingShell) run(t *testing.T, script, stdin string, args ...string) string {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute)
 	defer cancel()
 	work := t.TempDir()
 	file, result := filepath.Join(work, "script"), filepath.Join(work, "result")

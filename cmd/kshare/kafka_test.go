@@ -136,7 +136,7 @@ func (k *scriptKafka) cmdSandbox(ts *testscript.TestScript, neg bool, args []str
 		}
 	}
 
-	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Minute)
 	defer cancel()
 	// Topics come and go faster than a client looks for by itself.
 	cl, err := kgo.NewClient(append(k.Opts(kafkatest.Admin, kafkatest.Plain), kgo.MetadataMinAge(100*time.Millisecond))...)

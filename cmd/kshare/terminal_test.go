@@ -64,7 +64,7 @@ func (p person) see(width, code int, args ...string) terminal.Screen {
 
 func (p person) waitFor(s *terminal.Session, text string) {
 	p.Helper()
-	ctx, cancel := context.WithTimeout(p.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(p.Context(), 10*time.Minute)
 	defer cancel()
 	if err := s.WaitFor(ctx, text); err != nil {
 		p.Fatal(err)

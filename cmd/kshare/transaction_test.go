@@ -23,7 +23,7 @@ type transactionsKey struct{}
 
 // connectScript connects as a client beside the script.
 func connectScript(ts *testscript.TestScript, servers string) (context.Context, *kcluster.Client) {
-	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Minute)
 	ts.Defer(cancel)
 	cl, err := kcluster.Connect(ctx, kcluster.Config{BootstrapServers: strings.Split(servers, ",")})
 	ts.Check(err)
@@ -87,7 +87,7 @@ func cmdCommit(ts *testscript.TestScript, neg bool, args []string) {
 	if open[args[0]] == nil {
 		ts.Fatalf("transaction %s is not open", args[0])
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Minute)
 	defer cancel()
 	switch err := open[args[0]](ctx); {
 	case !fenced:

@@ -119,7 +119,7 @@ func expressions(t *testing.T) map[string]string {
 // busySandbox is a sandbox of a dialect on which all happened that has a metric.
 func busySandbox(t *testing.T, dialect string) *sandbox.Sandbox {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute)
 	defer cancel()
 	d, ok := wire.DialectByName(dialect)
 	if !ok {

@@ -35,7 +35,7 @@ func wait(t *testing.T, s *terminal.Session, code int) {
 
 func waitFor(t *testing.T, s *terminal.Session, text string) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute)
 	defer cancel()
 	if err := s.WaitFor(ctx, text); err != nil {
 		t.Fatal(err)
