@@ -96,7 +96,7 @@ func movedPartition(err error) bool {
 
 // lookAgain waits and asks who leads the partition now.
 func (r *partitionReader) lookAgain(ctx context.Context, try int) error {
-	if err := pause(ctx, try); err != nil {
+	if err := backOff(ctx, try); err != nil {
 		return err
 	}
 	topics, err := r.c.Topics(ctx, r.topic.Name)

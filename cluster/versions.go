@@ -9,6 +9,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/kshare/kshare/internal/pause"
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kmsg"
 )
@@ -254,24 +255,17 @@ func (c *Client) requestMetadata(ctx context.Context, req *kmsg.MetadataRequest)
 			return nil, last
 		}
 		if !silent {
-			if err := pause(ctx, try); err != nil {
+			if err := backOff(ctx, try); err != nil {
 				return nil, err
 			}
 		}
 	}
 }
 
-// pause waits before another try, longer each time. It returns the cause when ctx
+// backOff waits before another try, longer each time. It returns the cause when ctx
 // ends before.
-func pause(ctx context.Context, try int) error {
-	t := time.NewTimer(250 * time.Millisecond << (try - 1))
-	defer t.Stop()
-	select {
-	case <-t.C:
-		return nil
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	}
+func backOff(ctx context.Context, try int) error {
+	return pause.For(ctx, 250*time.Millisecond<<(try-1))
 }
 
 // limited returns a context that ends after limit, or after a part of what is

@@ -10,6 +10,7 @@ import (
 
 	"github.com/kshare/kshare/cluster"
 	"github.com/kshare/kshare/inspect"
+	"github.com/kshare/kshare/internal/pause"
 	"github.com/kshare/kshare/output"
 	"github.com/spf13/cobra"
 )
@@ -200,7 +201,7 @@ func (d *Deps) awaitNonePending(ctx context.Context, opts inspectPendingOptions,
 		}
 		d.warnOfEndless(rep, told)
 		progress.Update(rep.Records, -1, waitNote(rep))
-		if err := pause(ctx, opts.Interval); err != nil {
+		if err := pause.For(ctx, opts.Interval); err != nil {
 			return last, err
 		}
 	}
@@ -269,18 +270,6 @@ func count(n int, one, many string) string {
 	return fmt.Sprintf("%d %s", n, many)
 }
 
-// pause waits, and returns the cause when ctx ends before.
-func pause(ctx context.Context, t time.Duration) error {
-	timer := time.NewTimer(t)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return nil
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	}
-}
-
 // watchPending shows the state again and again until ctx ends.
 func (d *Deps) watchPending(ctx context.Context, opts inspectPendingOptions, looker *pendingLooker) (err error) {
 	show, end := d.pendingDisplay(opts)
@@ -294,7 +283,7 @@ func (d *Deps) watchPending(ctx context.Context, opts inspectPendingOptions, loo
 		if err := show(last); err != nil {
 			return resultError(err)
 		}
-		if err := pause(ctx, opts.Interval); err != nil {
+		if err := pause.For(ctx, opts.Interval); err != nil {
 			return err
 		}
 	}

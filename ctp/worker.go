@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/kshare/kshare/cluster"
+	"github.com/kshare/kshare/internal/pause"
 	"github.com/kshare/kshare/share"
 	"github.com/kshare/kshare/txn"
 	"github.com/kshare/kshare/wire"
@@ -578,12 +579,8 @@ func isPermanent(err error) bool {
 func (w *worker) retryLater(ctx context.Context, d *decisions, err error, blamed bool) error {
 	w.opts.Warn(err)
 	w.aborts++
-	t := time.NewTimer(minRetryWait << min(w.aborts, maxRetryShift))
-	defer t.Stop()
-	select {
-	case <-t.C:
-	case <-ctx.Done():
-		return context.Cause(ctx)
+	if err := pause.For(ctx, minRetryWait<<min(w.aborts, maxRetryShift)); err != nil {
+		return err
 	}
 	if blamed || errors.Is(err, ErrDrill) {
 		return nil
@@ -788,12 +785,8 @@ func (w *worker) begin(ctx context.Context, b *share.Batch) error {
 		if try == 0 {
 			w.opts.Warn(err)
 		}
-		t := time.NewTimer(minRetryWait << min(try, 5))
-		select {
-		case <-t.C:
-		case <-ctx.Done():
-			t.Stop()
-			return context.Cause(ctx)
+		if err := pause.For(ctx, minRetryWait<<min(try, 5)); err != nil {
+			return err
 		}
 	}
 }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/kshare/kshare/cluster"
 	"github.com/kshare/kshare/inspect"
+	"github.com/kshare/kshare/internal/pause"
 	"github.com/twmb/franz-go/pkg/kerr"
 )
 
@@ -76,16 +77,7 @@ type realClock struct{ now func() time.Time }
 
 func (c realClock) Now() time.Time { return c.now() }
 
-func (realClock) Wait(ctx context.Context, d time.Duration) error {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-		return nil
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	}
-}
+func (realClock) Wait(ctx context.Context, d time.Duration) error { return pause.For(ctx, d) }
 
 // parallel is how many acts are done at once.
 const parallel = 8

@@ -12,6 +12,7 @@ import (
 	"github.com/kshare/kshare/cluster"
 	"github.com/kshare/kshare/drain"
 	"github.com/kshare/kshare/inspect"
+	"github.com/kshare/kshare/internal/pause"
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kmsg"
 )
@@ -395,20 +396,9 @@ func (c *Change) wait(ctx context.Context, cl Cluster, res *Result, o ExecuteOpt
 		if o.Waiting != nil {
 			o.Waiting(missing)
 		}
-		if err := pause(ctx, o.Poll); err != nil {
+		if err := pause.For(ctx, o.Poll); err != nil {
 			return &NotConfirmedError{Op: c.Op(), Waiting: missing, Err: err}
 		}
-	}
-}
-
-func pause(ctx context.Context, d time.Duration) error {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-		return nil
-	case <-ctx.Done():
-		return context.Cause(ctx)
 	}
 }
 

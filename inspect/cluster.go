@@ -208,18 +208,6 @@ func lastTry(ctx context.Context, try int) bool {
 	return ok && time.Until(deadline)/4 < backoff(try) //nolint:forbidigo // a context's deadline is by the real clock
 }
 
-// pause waits; it returns the cause when ctx ends before.
-func pause(ctx context.Context, d time.Duration) error {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-		return nil
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	}
-}
-
 // movedCoordinator reports whether an error says that another broker is, or this
 // one will soon be, the coordinator.
 func movedCoordinator(code int16) bool {

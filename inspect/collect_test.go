@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/kshare/kshare/cluster"
+	"github.com/kshare/kshare/internal/pause"
 	"github.com/kshare/kshare/wire"
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kmsg"
@@ -503,7 +504,7 @@ func TestCollectSparesTheSilent(t *testing.T) {
 			if node != 1 {
 				return nil, nil, false
 			}
-			return nil, cmp.Or(pause(context.Background(), 10*time.Second), context.DeadlineExceeded), true
+			return nil, cmp.Or(pause.For(context.Background(), 10*time.Second), context.DeadlineExceeded), true
 		}
 		f.beforeRead = func(p int32) error {
 			if p == 1 {

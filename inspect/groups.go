@@ -11,6 +11,7 @@ import (
 	"sync"
 
 	"github.com/kshare/kshare/cluster"
+	"github.com/kshare/kshare/internal/pause"
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kmsg"
 )
@@ -134,7 +135,7 @@ func listGroups(ctx context.Context, cl Cluster, node int32, groupType string) (
 		case lastTry(ctx, try) || !movedCoordinator(resp.ErrorCode):
 			return nil, kerr.ErrorForCode(resp.ErrorCode)
 		}
-		if err := pause(ctx, backoff(try)); err != nil {
+		if err := pause.For(ctx, backoff(try)); err != nil {
 			return nil, err
 		}
 	}

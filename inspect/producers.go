@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/kshare/kshare/cluster"
+	"github.com/kshare/kshare/internal/pause"
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kmsg"
 )
@@ -112,7 +113,7 @@ func (r *producerReader) read(ctx context.Context) error {
 			}
 			return nil
 		}
-		if err := pause(ctx, backoff(try)); err != nil {
+		if err := pause.For(ctx, backoff(try)); err != nil {
 			return err
 		}
 		var err error

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/kshare/kshare/cluster"
+	"github.com/kshare/kshare/internal/pause"
 )
 
 // Sources are read one after the other, so that a transaction may end, or begin,
@@ -67,7 +68,7 @@ func (c *collector) lookAgain(ctx context.Context) error {
 			})
 			return nil
 		}
-		if err := pause(ctx, backoff(look)); err != nil {
+		if err := pause.For(ctx, backoff(look)); err != nil {
 			return err
 		}
 	}

@@ -11,6 +11,7 @@ import (
 	"sync"
 
 	"github.com/kshare/kshare/cluster"
+	"github.com/kshare/kshare/internal/pause"
 	"github.com/kshare/kshare/wire"
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kmsg"
@@ -117,7 +118,7 @@ func (r *stateReader) read(ctx context.Context, keys []ShareKey) error {
 			r.giveUp(lost)
 			return nil
 		}
-		if err := pause(ctx, backoff(try)); err != nil {
+		if err := pause.For(ctx, backoff(try)); err != nil {
 			return err
 		}
 		keys = keys[:0:0]

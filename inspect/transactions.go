@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/kshare/kshare/cluster"
+	"github.com/kshare/kshare/internal/pause"
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kmsg"
 )
@@ -149,7 +150,7 @@ func (l *transactionLister) listAt(ctx context.Context, node int32, req *kmsg.Li
 		if lastTry(ctx, try) || !movedCoordinator(resp.ErrorCode) {
 			return nil, kerr.ErrorForCode(resp.ErrorCode)
 		}
-		if err := pause(ctx, backoff(try)); err != nil {
+		if err := pause.For(ctx, backoff(try)); err != nil {
 			return nil, err
 		}
 	}
@@ -232,7 +233,7 @@ func (d *transactionDescriber) describe(ctx context.Context, byNode map[int32][]
 			d.giveUp(lost, named)
 			return
 		}
-		if pause(ctx, backoff(try)) != nil {
+		if pause.For(ctx, backoff(try)) != nil {
 			return
 		}
 		named = d.find(ctx, lost)

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/kshare/kshare/cluster"
+	"github.com/kshare/kshare/internal/pause"
 	"github.com/kshare/kshare/wire"
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kmsg"
@@ -285,7 +286,7 @@ func (w *walk) acquire(ctx context.Context) error {
 			}
 			// One record at a time: what is wanted is the lowest there is.
 			w.c.cfg.MaxRecords = 1
-			if err := sleep(ctx, acquirePause); err != nil {
+			if err := pause.For(ctx, acquirePause); err != nil {
 				return err
 			}
 		}
@@ -297,24 +298,13 @@ func (w *walk) acquire(ctx context.Context) error {
 		case isFatal(err), tries == acquireTries:
 			return err
 		}
-		if err := sleep(ctx, backoff(tries)); err != nil {
+		if err := pause.For(ctx, backoff(tries)); err != nil {
 			return err
 		}
 		tries++
 		if w.topics, err = w.cl.Topics(ctx, slices.Collect(maps.Keys(w.topics))...); err != nil {
 			return err
 		}
-	}
-}
-
-func sleep(ctx context.Context, d time.Duration) error {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-		return nil
-	case <-ctx.Done():
-		return context.Cause(ctx)
 	}
 }
 

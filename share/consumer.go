@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/kshare/kshare/cluster"
+	"github.com/kshare/kshare/internal/pause"
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
 )
@@ -445,16 +446,7 @@ func (c *Consumer) fail(err error) {
 }
 
 // wait sleeps d, or less when the consumer ends; it reports whether to go on.
-func (c *Consumer) wait(d time.Duration) bool {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-		return true
-	case <-c.ctx.Done():
-		return false
-	}
-}
+func (c *Consumer) wait(d time.Duration) bool { return pause.For(c.ctx, d) == nil }
 
 // backoff returns the time to wait before try n (from 0): exponential with
 // jitter, from 50 ms to 10 s.

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/kshare/kshare/cluster"
+	"github.com/kshare/kshare/internal/pause"
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kmsg"
 )
@@ -32,12 +33,8 @@ func (c *Consumer) join(ctx context.Context) (time.Duration, error) {
 		if unanswered := cluster.IsUnanswered(err) && try < joinTries; !isRetriable(err) && !unanswered {
 			return 0, err
 		}
-		t := time.NewTimer(backoff(try))
-		select {
-		case <-t.C:
-		case <-ctx.Done():
-			t.Stop()
-			return 0, cluster.Join(context.Cause(ctx), err)
+		if ended := pause.For(ctx, backoff(try)); ended != nil {
+			return 0, cluster.Join(ended, err)
 		}
 	}
 }

@@ -94,7 +94,7 @@ func NewAcknowledger(ctx context.Context, cl *cluster.Client, cfg AcknowledgerCo
 		if err == nil {
 			return a, nil
 		}
-		if !mayPass(err) || try == initTries || !pause(ctx, try) {
+		if !mayPass(err) || try == initTries || !backOff(ctx, try) {
 			return nil, a.initError(err)
 		}
 	}
@@ -120,7 +120,7 @@ func (a *Acknowledger) initialise(ctx context.Context, producerID int64, epoch i
 			return err
 		}
 		a.node = -1
-		if !pause(ctx, try) {
+		if !backOff(ctx, try) {
 			return cluster.Join(context.Cause(ctx), err)
 		}
 	}

@@ -114,7 +114,7 @@ func (p *identity) endTxn(ctx context.Context, commit bool) error {
 			return err
 		}
 		p.node = -1
-		if !pause(ctx, try) {
+		if !backOff(ctx, try) {
 			return cluster.Join(context.Cause(ctx), err)
 		}
 	}
@@ -200,7 +200,7 @@ func (p *identity) settle(ctx context.Context, commit bool, cause error) (Outcom
 			last.forgotten = classOf(err) != fatal
 			return OutcomeUnknown, last, cause
 		}
-		if !pause(ctx, try) {
+		if !backOff(ctx, try) {
 			return decided(last, judge(p.producerID, p.epoch, raises, last)), last, cause
 		}
 	}

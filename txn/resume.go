@@ -107,7 +107,7 @@ func (r *Resumed) look(ctx context.Context) error {
 		r.state, r.deadline = d.state, d.deadline()
 		switch r.outcome = judge(r.producerID, r.epoch, raises, d); {
 		case r.outcome == OutcomeEnding:
-			if pause(ctx, try) {
+			if backOff(ctx, try) {
 				continue
 			}
 			r.outcome = decided(d, r.outcome)

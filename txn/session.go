@@ -130,7 +130,7 @@ func NewSession(ctx context.Context, cl *cluster.Client, cfg Config) (*Session, 
 		if err == nil {
 			return s, nil
 		}
-		if !cluster.IsUnanswered(err) || try == initTries || !pause(ctx, try) {
+		if !cluster.IsUnanswered(err) || try == initTries || !backOff(ctx, try) {
 			return nil, err
 		}
 	}
@@ -413,7 +413,7 @@ func (s *Session) ready(ctx context.Context, verb string) error {
 	}
 	// Flush does not wait for records that failed before they were buffered.
 	for try := 0; s.deliveries.told.Load() < s.produced.Load(); try++ {
-		if !pause(ctx, try) {
+		if !backOff(ctx, try) {
 			return s.failure(ctx, "flush records of", context.Cause(ctx))
 		}
 	}
@@ -440,7 +440,7 @@ func (s *Session) awaitTopics(ctx context.Context) error {
 			if leader, _, _ := s.producer.PartitionLeader(topic.(string), partition.(int32)); leader >= 0 {
 				break
 			}
-			if !pause(ctx, try) {
+			if !backOff(ctx, try) {
 				err = context.Cause(ctx)
 			}
 		}

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/kshare/kshare/cluster"
+	"github.com/kshare/kshare/internal/pause"
 	"github.com/kshare/kshare/share"
 	"github.com/kshare/kshare/wire"
 	"github.com/twmb/franz-go/pkg/kerr"
@@ -69,16 +70,9 @@ const (
 	stageMaxBackoff = time.Second
 )
 
-// pause waits before try n+1; false when the context ended first.
-func pause(ctx context.Context, n int) bool {
-	t := time.NewTimer(min(stageMaxBackoff, stageMinBackoff<<min(n, 8)))
-	defer t.Stop()
-	select {
-	case <-t.C:
-		return true
-	case <-ctx.Done():
-		return false
-	}
+// backOff waits before try n+1; false when the context ended first.
+func backOff(ctx context.Context, n int) bool {
+	return pause.For(ctx, min(stageMaxBackoff, stageMinBackoff<<min(n, 8))) == nil
 }
 
 // staging is what is known of the acknowledgements of the open transaction. It
@@ -306,7 +300,7 @@ func (p *identity) stageAt(ctx context.Context, node int32, req *wire.TxnShareAc
 		case errors.Is(err, kerr.UnsupportedVersion):
 			p.cl.ForgetBroker(node)
 			return []*cluster.Error{{Op: op, Broker: node, Err: err, Advice: "a feature level changed while this was running"}}
-		case classOf(err) != retriable || p.overdue() || !pause(ctx, try):
+		case classOf(err) != retriable || p.overdue() || !backOff(ctx, try):
 			return []*cluster.Error{{Op: op, Broker: node, Err: err}}
 		}
 	}

@@ -29,7 +29,7 @@ type pkg struct {
 // mayImport says which packages of ours a package may import. A package that is
 // not here has no place in the picture yet.
 func mayImport() map[string][]string {
-	client := []string{"cluster", "share", "txn", "wire"}
+	client := []string{"cluster", "internal/pause", "share", "txn", "wire"}
 	operator := append([]string{"ctp", "drain", "feature", "inspect", "internal/demo", "sandbox"}, client...)
 	return map[string][]string{
 		"cmd/kshare":        {"commands"},
@@ -41,11 +41,12 @@ func mayImport() map[string][]string {
 		"inspect":           append([]string{"internal/promtext"}, client...),
 		"ctp":               client,
 		"sandbox":           {"internal/promtext", "wire"},
-		"txn":               {"cluster", "share", "wire"},
-		"share":             {"cluster", "wire"},
+		"txn":               {"cluster", "internal/pause", "share", "wire"},
+		"share":             {"cluster", "internal/pause", "wire"},
 		"metrics":           {"share", "txn"}, // apart from both: Prometheus costs at import time
-		"cluster":           {"wire"},
+		"cluster":           {"internal/pause", "wire"},
 		"wire":              nil,
+		"internal/pause":    nil,
 		"internal/promtext": nil,
 		"internal/cmdtest":  {"commands"},
 		"internal/demo":     append([]string{"ctp", "drain", "feature", "inspect"}, client...),
@@ -90,6 +91,7 @@ func usedBy() map[string][]string {
 		"github.com/muesli/termenv":            {"output"},
 		"github.com/schollz/progressbar/v3":    {"output"},
 		"github.com/gofrs/flock":               {"internal/config"},
+		"github.com/agnivade/levenshtein":      {"internal/config"},
 		"go.yaml.in/yaml/v3":                   {"output", "internal/config"},
 		"github.com/itchyny/gojq":              {"ctp", "output"},
 		"golang.org/x/term":                    {"commands"},
