@@ -161,6 +161,13 @@ func mergeAckRanges(in []ackRange) ([]ackRange, error) {
 		}
 		out = append(out, r)
 	}
+	var all int64
+	for _, r := range out {
+		n := r.Len()
+		if all += n; n < 0 || all < 0 {
+			return nil, usagef("%s-%d, offsets %d to %d: these are more offsets than there can be", r.Topic, r.Partition, r.FirstOffset, r.LastOffset)
+		}
+	}
 	return out, nil
 }
 

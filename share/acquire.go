@@ -119,7 +119,9 @@ const (
 //
 // A share group offers the lowest available offset first: what lies between the
 // start offset and the offsets asked for is acquired on the way, and each of
-// these records loses one delivery. Partitions are fetched from whether they are
+// these records loses one delivery. So may records behind them, where another
+// member holds some of those before, where the state that says which are terminal
+// cannot be read, or where brokers are older than Kafka 4.2. Partitions are fetched from whether they are
 // assigned to this member or not, but while it is in the group the coordinator may
 // assign it some, whose other members wait meanwhile.
 //
@@ -138,6 +140,9 @@ func AcquireRanges(ctx context.Context, cl *cluster.Client, cfg AcquireConfig) (
 	}
 	if err := w.know(ctx); err != nil {
 		return nil, err
+	}
+	if w.open() {
+		w.states(ctx)
 	}
 	if w.open() {
 		if err := w.join(ctx); err != nil {
@@ -167,6 +172,7 @@ type walk struct {
 
 	held map[TopicPartition][]*PartitionBatch // everything acquired, in order of arrival
 	dry  map[TopicPartition]int               // fetches in a row that offered nothing
+	wait bool                                 // what is wanted is the lowest there is
 
 	bystanders int64
 	deliveries int16 // most of a bystander
@@ -284,8 +290,7 @@ func (w *walk) acquire(ctx context.Context) error {
 			if wants = w.wants(true); len(wants) == 0 || !w.cfg.Now().Before(until) || !w.keepLocks(ctx) {
 				return w.releaseOthers(ctx)
 			}
-			// One record at a time: what is wanted is the lowest there is.
-			w.c.cfg.MaxRecords = 1
+			w.wait = true
 			if err := pause.For(ctx, acquirePause); err != nil {
 				return err
 			}
@@ -334,6 +339,7 @@ func (w *walk) fetch(wants map[int32]map[TopicPartition]bool) error {
 			return &cluster.Error{Op: w.c.op("find the leader for"), Broker: -1, Topic: tp.Topic, Partition: tp.Partition, Err: kerr.LeaderNotAvailable}
 		}
 		s := w.c.sessionOf(node)
+		w.c.cfg.MaxRecords = w.limit(want)
 		err := s.fetch(want)
 		got := w.c.takeAll()
 		for _, p := range got {
@@ -353,6 +359,24 @@ func (w *walk) fetch(wants map[int32]map[TopicPartition]bool) error {
 		}
 	}
 	return nil
+}
+
+// limit returns how many records one fetch from these partitions may acquire, such
+// that none is acquired behind what is missing: it would lose a delivery for
+// nothing. The broker may take all of them from one partition.
+func (w *walk) limit(want map[TopicPartition]bool) int32 {
+	if w.wait {
+		return 1
+	}
+	n := int64(defaultMaxRecords)
+	for tp := range want {
+		var held []Range
+		for _, p := range w.held[tp] {
+			held = append(held, p.offsets()...)
+		}
+		n = min(n, onTheWay(w.missing(tp).last(), newRangeSet(held), w.known[tp]))
+	}
+	return int32(max(n, 1))
 }
 
 // lose drops what was acquired in a share session that has ended: the broker
@@ -458,6 +482,17 @@ func (w *walk) know(ctx context.Context) error {
 	return w.endOffsets(ctx)
 }
 
+// states reads which records the group never hands out, where they can be read.
+func (w *walk) states(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, askTimeout)
+	defer cancel()
+	for _, tp := range sortedPartitions(w.asked) {
+		if len(w.missing(tp)) > 0 {
+			w.known[tp] = w.whyMissing(ctx, tp, w.known[tp])
+		}
+	}
+}
+
 func (w *walk) startOffsets(ctx context.Context) error {
 	op := fmt.Sprintf("describe offsets of share group %q", w.cfg.GroupID)
 	req := kmsg.NewPtrDescribeShareGroupOffsetsRequest()
@@ -546,10 +581,10 @@ func (w *walk) endOffsets(ctx context.Context) error {
 func (w *walk) whyMissing(ctx context.Context, tp TopicPartition, k knowledge) knowledge {
 	start, states, err := readState(ctx, w.cl, w.cfg.GroupID, tp)
 	if err != nil {
-		k.stateErr = err
+		k.states, k.ids, k.stateErr = nil, nil, err
 		return k
 	}
-	k.start, k.states = max(k.start, start), states
+	k.start, k.states, k.stateErr = max(k.start, start), states, nil
 	k.ids = transactionalIDs(ctx, w.cl, states)
 	return k
 }

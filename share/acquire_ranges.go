@@ -302,6 +302,18 @@ func pendingReport(b wire.StateBatch, ids map[int64]string) RangeReport {
 	return rep
 }
 
+// onTheWay counts the offsets up to last, it included, that the group may hand out
+// and that are not held: an upper bound where not all is known.
+func onTheWay(last int64, held rangeSet, k knowledge) int64 {
+	way := rangeSet{{max(k.start, 0), last}}.without(held)
+	for _, b := range k.states {
+		if b.DeliveryState != wire.Available && b.DeliveryState != wire.Acquired {
+			way = way.without(rangeSet{{b.FirstOffset, b.LastOffset}})
+		}
+	}
+	return way.len()
+}
+
 // bystanders counts the offsets that the group has to hand out before it comes to
 // the last one of left. It is -1 when that is not known.
 func bystanders(left rangeSet, k knowledge) int64 {
@@ -311,13 +323,7 @@ func bystanders(left rangeSet, k knowledge) int64 {
 	case k.start < 0 || k.stateErr != nil:
 		return -1
 	}
-	way := rangeSet{{k.start, left.last()}}.without(left)
-	for _, b := range k.states {
-		if b.DeliveryState != wire.Available && b.DeliveryState != wire.Acquired {
-			way = way.without(rangeSet{{b.FirstOffset, b.LastOffset}})
-		}
-	}
-	return way.len()
+	return onTheWay(left.last(), left, k)
 }
 
 // ordinal returns "1st", "2nd", and so on.
