@@ -116,7 +116,7 @@ open transaction is aborted and everything that was acquired is given back.`,
 	fs.BoolVar(&opts.RequireReadCommitted, "require-read-committed", false, "refuse to read a group that sees uncommitted records")
 	fs.BoolVar(&opts.Preflight, "preflight", false, "check what can be checked, and stop")
 	fs.StringVar(&opts.MetricsAddr, "metrics-addr", "", "serve /metrics for Prometheus, and /healthz, on `address` HOST:PORT; PORT alone is on loopback, port 0 any free one")
-	fs.IntVar(&opts.AbortEvery, "abort-every", 0, "rehearse: abort each `number`th transaction instead of committing it")
+	fs.IntVar(&opts.AbortEvery, "abort-every", 0, "rehearse: abort each `number`th transaction instead of committing it, unless its records were delivered before")
 	opts.connection.addTo(fs)
 	fs.BoolVar(&opts.Sandbox, "sandbox", false, "run on a sandbox that lives as long as the command")
 	addRepeated(fs, &topics, "topic", "with --sandbox: create a topic, `name[:partitions]`; may be repeated")

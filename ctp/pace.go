@@ -24,12 +24,17 @@ func (w *worker) drill(b *share.Batch) bool {
 }
 
 // mostRecords bounds a transaction, and what waits behind it, to what the rate
-// allows in a second.
+// allows in a second, and to what the run is to consume: each record that is
+// acquired beyond that loses a delivery for nothing.
 func (w *worker) mostRecords() int {
-	if w.limiter == nil {
-		return w.opts.BatchRecords
+	n := w.opts.BatchRecords
+	if w.limiter != nil {
+		n = min(n, w.limiter.Burst())
 	}
-	return min(w.opts.BatchRecords, w.limiter.Burst())
+	if w.opts.MaxRecords > 0 {
+		n = int(min(int64(n), w.opts.MaxRecords))
+	}
+	return n
 }
 
 // throttle waits until n more records are within the rate. What was fetched and

@@ -91,7 +91,10 @@ type shareState struct {
 	Sessions   []json.RawMessage `json:"sessions"`
 	Partitions []struct {
 		Ranges []struct {
-			State string `json:"state"`
+			FirstOffset   int64  `json:"first_offset"`
+			LastOffset    int64  `json:"last_offset"`
+			State         string `json:"state"`
+			DeliveryCount int16  `json:"delivery_count"`
 		} `json:"ranges"`
 	} `json:"partitions"`
 }
@@ -423,6 +426,31 @@ func TestRunMaxRecords(t *testing.T) {
 		t.Errorf("the next run consumed %d, want the other 667", rest.Consumed)
 	}
 	wantEachOnce(t, e.committed(), 1000, nil)
+}
+
+// A run that is to consume few records takes few: each one that it acquires and
+// gives back has one delivery less left.
+func TestRunMaxRecordsTakesNoMore(t *testing.T) {
+	e := newEnv(t, "kip")
+	e.produce(1000, plain)
+	opts := e.options()
+	opts.UntilEmpty, opts.MaxRecords = false, 5
+	if res := e.run(opts); res.Consumed != 5 {
+		t.Errorf("Run = %+v, want 5 consumed", res)
+	}
+	_, s := e.share()
+	n := int64(0)
+	for _, p := range s.Partitions {
+		for _, r := range p.Ranges {
+			if r.DeliveryCount > 0 {
+				n += r.LastOffset - r.FirstOffset + 1
+			}
+		}
+	}
+	// Beside these 5, of each of 3 leaders 5 may wait and 5 be on their way.
+	if n < 5 || n > 5+3*2*5 {
+		t.Errorf("%d records were acquired, to consume 5", n)
+	}
 }
 
 // Aborted and open source transactions are not copied by a group that reads

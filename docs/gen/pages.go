@@ -46,6 +46,7 @@ func generate(dir string, root *cobra.Command) ([]file, error) {
 	}
 	for _, cmd := range pages {
 		err := add(manDir, strings.ReplaceAll(cmd.CommandPath(), " ", "-")+".1", func(w io.Writer) error {
+			defer asText(cmd)()
 			return doc.GenMan(cmd, &doc.GenManHeader{Section: "1", Date: manDate(), Source: "kshare", Manual: "kshare manual"}, w)
 		})
 		if err != nil {
@@ -103,6 +104,15 @@ func addExitStatus(cmd *cobra.Command) {
 	}
 	// Four blanks are a block of code in Markdown, which the pages are made of.
 	cmd.Long += "\n\nExit status:\n\n  " + strings.ReplaceAll(codes, "\n", "\n  ")
+}
+
+// asText keeps what stands for an argument in the synopsis, such as <group>: manual
+// pages are made by way of Markdown, where that is a tag of HTML, and is dropped. The
+// function that it returns undoes it.
+func asText(cmd *cobra.Command) (undo func()) {
+	use := cmd.Use
+	cmd.Use = strings.ReplaceAll(use, "<", `\<`)
+	return func() { cmd.Use = use }
 }
 
 // trimLines drops the blanks that cobra leaves at the ends of lines.

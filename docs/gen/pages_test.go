@@ -8,9 +8,11 @@ import (
 	"path"
 	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/kshare/kshare/commands"
+	"github.com/spf13/pflag"
 )
 
 // root is that of the repository.
@@ -119,3 +121,36 @@ func TestPagesListExitCodes(t *testing.T) {
 		}
 	}
 }
+
+// A manual page says all that the help says: what it is made by takes some of a text
+// for marks, and drops them.
+func TestManualPagesDropNothing(t *testing.T) {
+	tree := commands.Root()
+	files, err := generate(root, tree)
+	if err != nil {
+		t.Fatal(err)
+	}
+	made := map[string]string{}
+	for _, f := range files {
+		made[f.path] = words(roff.Replace(string(f.data)))
+	}
+	for _, cmd := range collectPages(tree, nil) {
+		name := path.Join(manDir, strings.ReplaceAll(cmd.CommandPath(), " ", "-")+".1")
+		wants := []string{cmd.UseLine(), cmd.Short}
+		wants = append(wants, strings.Split(cmd.Long, "\n")...)
+		wants = append(wants, strings.Split(cmd.Example, "\n")...)
+		cmd.Flags().VisitAll(func(f *pflag.Flag) { wants = append(wants, f.Usage) })
+		for _, want := range wants {
+			want = strings.TrimPrefix(words(strings.NewReplacer("`", "", `\`, "").Replace(want)), "- ") // a bullet
+			if !strings.Contains(made[name], want) {
+				t.Errorf("%s does not say %q", name, want)
+			}
+		}
+	}
+}
+
+// roff takes the marks of a manual page out of its text.
+var roff = strings.NewReplacer(`\fB`, "", `\fP`, "", `\fI`, "", `\fR`, "", `\fC`, "", `\-`, "-", `\&`, "", `\(bu`, "", `\[bu]`, "", `\\`, "", `\`, "", ".PP", " ", ".RE", " ", ".EX", " ", ".EE", " ")
+
+// words returns a text with one blank between two words.
+func words(s string) string { return strings.Join(strings.Fields(s), " ") }
