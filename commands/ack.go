@@ -158,6 +158,7 @@ type ackResult struct {
 	// Token is of a transaction that is prepared or whose outcome is unknown.
 	Token     *string    `json:"token"`
 	tokenKept bool       // in a file
+	toProduce []string   // what a dry run would produce, a sentence each
 	Deadline  *time.Time `json:"deadline"` // of the prepared transaction; null: never, or none
 }
 

@@ -131,8 +131,11 @@ func runTxnPrepare(ctx context.Context, d *Deps, opts txnPrepareOptions) (*ackRe
 	}
 	defer cl.Close()
 	res, err := planTxnPrepare(ctx, d, cl, opts)
-	if err != nil || opts.DryRun {
+	if err != nil {
 		return res, err
+	}
+	if opts.DryRun {
+		return res, res.planProduce(opts)
 	}
 	var parts []string
 	if n := countOf(res.Items, ackPlanned); n > 0 {
@@ -206,7 +209,7 @@ func prepareSession(ctx context.Context, d *Deps, cl *cluster.Client, opts txnPr
 		}
 	}
 	if s.Produced() == 0 && len(opts.Ranges) == 0 {
-		return hintf(errors.New("there is nothing to prepare: what --produce names has no lines"), "nothing was sent, and everything is as it was")
+		return nothingToPrepare()
 	}
 	prepare := func() error {
 		ctx, cancel := actContext(ctx)
@@ -230,9 +233,43 @@ func prepareSession(ctx context.Context, d *Deps, cl *cluster.Client, opts txnPr
 	})
 }
 
+func nothingToPrepare() error {
+	return hintf(errors.New("there is nothing to prepare: what --produce names has no lines"), "nothing was sent, and everything is as it was")
+}
+
+// planProduce notes what would be produced. What stdin has is left unread: it is for
+// the command that is not a dry run.
+func (r *ackResult) planProduce(opts txnPrepareOptions) error {
+	lines, stdin := 0, false
+	for _, p := range opts.Produce {
+		if p.File == "-" {
+			stdin = true
+			r.toProduce = append(r.toProduce, fmt.Sprintf("the lines of stdin would be produced to topic %q", p.Topic))
+			continue
+		}
+		n := 0
+		if err := eachLine(nil, p, func([]byte) error { n++; return nil }); err != nil {
+			return err
+		}
+		lines += n
+		r.toProduce = append(r.toProduce, fmt.Sprintf("%s of %s would be produced to topic %q", count(n, "line", "lines"), p.File, p.Topic))
+	}
+	if lines == 0 && !stdin && len(opts.Produce) > 0 && len(opts.Ranges) == 0 {
+		return nothingToPrepare()
+	}
+	return nil
+}
+
 // produceLines produces each line of a file, without its end, as a value.
 func produceLines(ctx context.Context, d *Deps, s *txn.Session, p produceFile) error {
-	in := d.In
+	return eachLine(d.In, p, func(line []byte) error {
+		return s.Produce(ctx, &kgo.Record{Topic: p.Topic, Value: bytes.TrimSuffix(line, []byte("\n")), Timestamp: d.Now().Truncate(time.Millisecond)})
+	})
+}
+
+// eachLine calls do for each line of a file, - being stdin.
+func eachLine(stdin io.Reader, p produceFile, do func(line []byte) error) error {
+	in := stdin
 	if p.File != "-" {
 		f, err := os.Open(p.File)
 		if err != nil {
@@ -248,8 +285,7 @@ func produceLines(ctx context.Context, d *Deps, s *txn.Session, p produceFile) e
 			return fmt.Errorf("produce to topic %q: read %s: %w", p.Topic, p.File, err)
 		}
 		if len(line) > 0 {
-			record := &kgo.Record{Topic: p.Topic, Value: bytes.TrimSuffix(line, []byte("\n")), Timestamp: d.Now().Truncate(time.Millisecond)}
-			if err := s.Produce(ctx, record); err != nil {
+			if err := do(line); err != nil {
 				return err
 			}
 		}
@@ -265,5 +301,11 @@ func txnPrepareView(res *ackResult) output.View {
 	}
 	v := ackRows(res)
 	v.Kind = "txn.prepare"
+	if len(res.toProduce) > 0 {
+		v.Text = strings.Join(res.toProduce, "\n")
+		if v.Table.Len() > 0 {
+			v.Text = "\n" + v.Text
+		}
+	}
 	return v
 }
