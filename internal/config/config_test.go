@@ -14,6 +14,7 @@ import (
 	"testing"
 
 	"github.com/kshare/kshare/cluster/auth"
+	"github.com/kshare/kshare/internal/need"
 )
 
 // canary is a secret that must be nowhere.
@@ -578,7 +579,7 @@ func TestWritingKeepsTheFile(t *testing.T) {
 	path := write(t, "config.yaml", before)
 	link := filepath.Join(t.TempDir(), "link.yaml")
 	if err := os.Symlink(path, link); err != nil {
-		t.Skip(err)
+		need.None(t, err)
 	}
 	if _, _, err := SetContext(t.Context(), link, "b", Change{Set: map[Key]string{BootstrapServer: "y:1"}}); err != nil {
 		t.Fatal(err)
