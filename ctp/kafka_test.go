@@ -17,6 +17,7 @@ import (
 	"github.com/kshare/kshare/internal/kafkatest"
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
 func TestMain(m *testing.M) {
@@ -189,6 +190,74 @@ func TestUntilEmptyAfterDeletion(t *testing.T) {
 	}
 	if lag, err := ctp.Lag(t.Context(), cl, opts.GroupID, opts.From); err != nil || lag != 0 {
 		t.Errorf("Lag = %d, %v", lag, err)
+	}
+}
+
+// A group that is new and begins at the end of the log has no start offset before its
+// first acknowledgement: nothing that the log had before is left of it, and that is
+// no stall. What the run itself holds is one.
+func TestStallBeforeFirstAcknowledgement(t *testing.T) {
+	kafkatest.Need(t)
+	k := kafkatest.Shared(t, kafkatest.Config{Version: kafkatest.Kafka44})
+	counter := &requestCounter{keys: make(map[int16]int)}
+	cl, opts := kafkaEnv(t, k, counter)
+	opts.Guarantee, opts.AutoOffsetReset, opts.UntilEmpty = ctp.AtLeastOnce, "latest", false
+	opts.StallTimeout = 2 * time.Second
+	produceTo(t, k, opts.From, 40)
+
+	lookedTwice := errors.New("it looked twice")
+	describeOffsets := new(kmsg.DescribeShareGroupOffsetsRequest).Key()
+	idle, end := context.WithCancelCause(t.Context())
+	defer end(nil)
+	var helpers sync.WaitGroup
+	helpers.Go(func() {
+		every(idle, func() {
+			if counter.count(describeOffsets) > 1 {
+				end(lookedTwice)
+			}
+		})
+	})
+	res, err := ctp.Run(idle, cl, opts)
+	if !errors.Is(err, lookedTwice) || res.Consumed != 0 {
+		t.Errorf("Run = %+v, %v; want it to go on with nothing to do", res, err)
+	}
+
+	limited, stop := context.WithTimeout(t.Context(), 5*time.Minute)
+	defer stop()
+	waiting, held := context.WithCancel(limited)
+	opts.Transform = func(ctx context.Context, _ *kgo.Record) ([]*kgo.Record, error) {
+		held()
+		<-ctx.Done()
+		return nil, context.Cause(ctx)
+	}
+	producer := k.Client(t, kgo.DefaultProduceTopic(opts.From))
+	helpers.Go(func() {
+		every(waiting, func() {
+			if err := producer.ProduceSync(limited, kgo.StringRecord("late")).FirstErr(); err != nil {
+				t.Error(err)
+			}
+		})
+	})
+	res, err = ctp.Run(limited, cl, opts)
+	if stalled, ok := errors.AsType[*ctp.StalledError](err); !ok || stalled.Err != nil {
+		t.Errorf("Run that holds a record = %+v, %v; want a StalledError", res, err)
+	}
+	end(nil)
+	held()
+	helpers.Wait()
+}
+
+// every calls do every 50 ms until the context ends.
+func every(ctx context.Context, do func()) {
+	tick := time.NewTicker(50 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		select {
+		case <-tick.C:
+			do()
+		case <-ctx.Done():
+			return
+		}
 	}
 }
 

@@ -18,8 +18,9 @@ type sourcePartition struct {
 }
 
 // empty reports whether the group has nothing left of the partition: nothing is
-// available, acquired by anybody, or pending in a transaction. idle says that this
-// member has looked for records again and again and got none.
+// available, acquired by anybody, or pending in a transaction. idle says that what
+// the log has is no sign of records for a group that has no start offset yet: this
+// member has looked for some again and again and got none, say.
 //
 // Kafka persists the start offset with the first acknowledgement, so before that
 // only the log tells, and, for a group that does not begin at its start, a member

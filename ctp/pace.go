@@ -103,6 +103,22 @@ func (e *StalledError) Hint() string {
 // done counts the source records that will not come again.
 func (r *run) done() int64 { return r.opts.Counts.Consumed.Load() + r.opts.Counts.Gone.Load() }
 
+// beginsLate reports whether what the log has is no sign of records for a group that
+// has no start offset yet: it does not begin at the start of the log, and nobody
+// here holds any. The start offset is persisted with the first acknowledgement only,
+// so on a topic where nothing happens such a group has all of its log behind it.
+func (r *run) beginsLate(ctx context.Context) bool {
+	if r.working.Load() > 0 || r.got.Load() && r.done() == 0 {
+		return false
+	}
+	reset := r.opts.AutoOffsetReset
+	if reset == "" {
+		// Kafka's default is latest, also for a principal that may not read it.
+		reset, _, _ = r.cl.GroupConfig(ctx, r.opts.GroupID, offsetResetConfig)
+	}
+	return reset != "earliest"
+}
+
 // watch ends the run with *StalledError when it stalls. The function that it
 // returns ends the watching.
 func (r *run) watch(ctx context.Context, cancel context.CancelCauseFunc) (stop func()) {
@@ -129,7 +145,7 @@ func (r *run) watch(ctx context.Context, cancel context.CancelCauseFunc) (stop f
 				continue
 			}
 			// An outage may be short, and the group idle: it is asked twice.
-			empty, err := groupEmpty(ctx, r.cl, r.opts.GroupID, r.opts.From, false)
+			empty, err := groupEmpty(ctx, r.cl, r.opts.GroupID, r.opts.From, r.beginsLate(ctx))
 			switch {
 			case err != nil:
 				unanswered++

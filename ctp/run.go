@@ -88,6 +88,7 @@ type run struct {
 	dead     destination                             // of dead letters
 	unknown  atomic.Pointer[txn.OutcomeUnknownError] // of any worker
 	joined   atomic.Int32                            // workers that have become members
+	working  atomic.Int32                            // workers that have a batch in work
 	toldGone sync.Once                               // of ErrGone
 	got      atomic.Bool                             // any record
 	told     sync.Once                               // of ErrNothingYet

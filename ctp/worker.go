@@ -297,6 +297,7 @@ func (w *worker) loop(ctx context.Context) error {
 		if b == nil {
 			return err
 		}
+		w.working.Add(1)
 		w.settle(reserved-b.Len(), 0)
 		parts := w.isolate(b)
 		for i, part := range parts {
@@ -319,6 +320,7 @@ func (w *worker) loop(ctx context.Context) error {
 		if err := w.throttle(ctx, b.Len()); err != nil {
 			return err
 		}
+		w.working.Add(-1)
 		w.idleSince = w.opts.Now()
 	}
 }

@@ -215,6 +215,52 @@ func (c *groupDescriber) describe(ctx context.Context, groups []Group, r *GroupR
 			r.Notes = append(r.Notes, setTopicStates(row, topics)...)
 		}
 	}
+	r.Notes = append(r.Notes, c.deleted(ctx, r.Groups)...)
+}
+
+// deleted returns a sentence for each share-partition whose lag has records that
+// the log has no more. Kafka counts them until the next acknowledgement there, and
+// where nothing is left there may never be one. That the start of a log cannot be
+// read is passed over: the same was said of its end.
+func (c *groupDescriber) deleted(ctx context.Context, groups []GroupRow) []string {
+	asked := make(map[topicPartition]bool)
+	byTopic := make(map[string][]int32)
+	for _, g := range groups {
+		for _, p := range g.SharePartitions {
+			tp := topicPartition{p.Topic, p.Partition}
+			if p.mayBeDeleted() && !asked[tp] {
+				asked[tp] = true
+				byTopic[p.Topic] = append(byTopic[p.Topic], p.Partition)
+			}
+		}
+	}
+	var unread gapList
+	firsts := listOffsets(ctx, c.cl, byTopic, earliestOffset, &unread)
+	var notes []string
+	for _, g := range groups {
+		for _, p := range g.SharePartitions {
+			first, ok := firsts[topicPartition{p.Topic, p.Partition}]
+			if !ok || !p.mayBeDeleted() {
+				continue
+			}
+			most := max(0, *p.EndOffset-first)
+			if first <= *p.StartOffset || *p.Lag <= most {
+				continue // those that are deleted may be done
+			}
+			left := "nothing is left"
+			if most > 0 {
+				left = fmt.Sprintf("at most %d are left", most)
+			}
+			notes = append(notes, fmt.Sprintf("the lag of share group %q in %s-%d counts records that are deleted, until its next acknowledgement there: the log begins at offset %d and ends at %d, so that of the %d %s",
+				g.GroupID, p.Topic, p.Partition, first, *p.EndOffset, *p.Lag, left))
+		}
+	}
+	return notes
+}
+
+// mayBeDeleted reports whether the lag may have records that the log has no more.
+func (p SharePartitionRow) mayBeDeleted() bool {
+	return p.StartOffset != nil && p.EndOffset != nil && p.Lag != nil && *p.Lag > 0
 }
 
 // topics reads which topics there are, by name, and whether those that this

@@ -16,6 +16,7 @@ import (
 type groupCluster struct {
 	*fakeCluster
 	ends        map[topicPartition]int64
+	firsts      map[topicPartition]int64
 	endCode     int16
 	configs     map[string]string // of every group
 	configCode  int16
@@ -99,6 +100,9 @@ func (c *groupCluster) answer(_ int32, req kmsg.Request) (kmsg.Response, error, 
 					p.ErrorCode = kerr.UnknownTopicOrPartition.Code
 				}
 				p.Offset = end
+				if rp.Timestamp == earliestOffset {
+					p.Offset = c.firsts[topicPartition{rt.Topic, rp.Partition}]
+				}
 				t.Partitions = append(t.Partitions, p)
 			}
 			resp.Topics = append(resp.Topics, t)
@@ -209,6 +213,17 @@ func TestDescribeGroups(t *testing.T) {
 			ids: []string{"g"}, change: func(c *groupCluster) { c.topics[1].ID = [16]byte{8} },
 			want:  []string{g, "orders-0 2 to ? lag 9 of [m1] recreated", "orders-1 ? to ? lag ? of [m1 m2] recreated"},
 			notes: []string{`topic "orders" was deleted and created again since share group "g" has state for it`},
+		},
+		"a lag of records that are deleted": {
+			ids: []string{"g"}, change: func(c *groupCluster) { c.firsts = map[topicPartition]int64{{"orders", 0}: 9} }, want: described,
+			notes: []string{`the lag of share group "g" in orders-0 counts records that are deleted, until its next acknowledgement there: the log begins at offset 9 and ends at 12, so that of the 9 at most 3 are left`},
+		},
+		"a lag of which all is deleted": {
+			ids: []string{"g"}, change: func(c *groupCluster) { c.firsts = map[topicPartition]int64{{"orders", 0}: 12} }, want: described,
+			notes: []string{`the lag of share group "g" in orders-0 counts records that are deleted, until its next acknowledgement there: the log begins at offset 12 and ends at 12, so that of the 9 nothing is left`},
+		},
+		"a lag that may be of what is there": {
+			ids: []string{"g"}, change: func(c *groupCluster) { c.firsts = map[topicPartition]int64{{"orders", 0}: 3} }, want: described,
 		},
 		"configs that are hidden": {
 			ids: []string{"g"}, change: func(c *groupCluster) { c.configCode = kerr.GroupAuthorizationFailed.Code }, want: described,
