@@ -121,9 +121,9 @@ const (
 // start offset and the offsets asked for is acquired on the way, and each of
 // these records loses one delivery. So may records behind them, where another
 // member holds some of those before, where the state that says which are terminal
-// cannot be read, or where brokers are older than Kafka 4.2. Partitions are fetched from whether they are
-// assigned to this member or not, but while it is in the group the coordinator may
-// assign it some, whose other members wait meanwhile.
+// cannot be read, or where brokers are older than Kafka 4.2. Partitions are fetched
+// from whether they are assigned to this member or not, but while it is in the
+// group the coordinator may assign it some, whose other members wait meanwhile.
 //
 // Offsets that were not acquired are no error: see [Acquisition.Reports]. Which of
 // them are terminal or pending it can tell only to a principal with
