@@ -1,12 +1,9 @@
 package output
 
 import (
-	"errors"
 	"os/exec"
 	"strings"
 	"testing"
-
-	"github.com/kshare/kshare/internal/need"
 )
 
 func TestShellQuote(t *testing.T) {
@@ -63,7 +60,7 @@ func TestShellQuoteInShells(t *testing.T) {
 		}
 	}
 	if found == 0 {
-		need.None(t, errors.New("there is no shell that knows $'...'"))
+		t.Skip("there is no shell that knows $'...'")
 	}
 }
 
