@@ -337,7 +337,15 @@ func (e *ConfigError) Unwrap() error { return e.Err }
 // has acted on the request is not known.
 func IsUnanswered(err error) bool {
 	_, op := errors.AsType[*net.OpError](err)
-	return op || errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, net.ErrClosed)
+	if op || errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, net.ErrClosed) {
+		return true
+	}
+	// Of the requests on a connection that breaks, kgo gives the first this error,
+	// and the others one that has no name. What a broker said, and a deadline, are
+	// retryable to kgo too.
+	_, said := errors.AsType[*kerr.Error](err)
+	ne, ok := errors.AsType[net.Error](err)
+	return !said && !(ok && ne.Timeout()) && kgo.IsRetryableBrokerErr(err)
 }
 
 // UnsupportedError says that this cluster cannot do what was asked, and which

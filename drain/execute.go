@@ -258,7 +258,7 @@ func (e *execution) hurried(l look) bool {
 		return errors.Is(l.err, context.DeadlineExceeded)
 	}
 	gaps := l.report.Gaps
-	return len(gaps) > 0 && !slices.ContainsFunc(gaps, func(g inspect.Gap) bool { return !g.TimedOut })
+	return len(gaps) > 0 && !slices.ContainsFunc(gaps, func(g inspect.Gap) bool { return !g.Unanswered })
 }
 
 // bounded returns a context that ends a look or an act in the midst of which the

@@ -694,7 +694,7 @@ func TestExecuteNotAttempted(t *testing.T) {
 func TestExecuteLastLookHurried(t *testing.T) {
 	billing := began("billing-1", 7, 3, "Ongoing", -20*time.Second, 60_000)
 	hurried, late := silent(), inspect.ErrorGap(inspect.SourceStateTopic, "__share_group_state-3 could not be read", context.DeadlineExceeded)
-	hurried.TimedOut = true
+	hurried.Unanswered = true
 	for name, c := range map[string]struct {
 		from   time.Duration // when it began
 		gaps   []inspect.Gap

@@ -491,6 +491,6 @@ func (ev *Evidence) since(prev *Evidence) {
 func ErrorGap(source Source, what string, err error) Gap {
 	return Gap{
 		Source: source, Reason: what + ": " + cluster.Name(err), KafkaError: kafkaError(err),
-		TimedOut: isTimeout(err), cause: err,
+		Unanswered: isTimeout(err) || cluster.IsUnanswered(err), cause: err,
 	}
 }

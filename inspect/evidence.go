@@ -284,9 +284,9 @@ type Gap struct {
 	KafkaError string `json:"kafka_error,omitempty"`
 	ACL        *ACL   `json:"acl"`              // that is missing; nil: another reason
 	Advice     string `json:"advice,omitempty"` // what to do about it
-	// TimedOut: no answer came in time, which may have been short: what a deadline
-	// leaves is shared between requests.
-	TimedOut bool `json:"-"`
+	// Unanswered: no answer came in time, or the connection broke. The time may have
+	// been short: what a deadline leaves is shared between requests.
+	Unanswered bool `json:"-"`
 
 	cause error // nil: another reason than an error
 }
