@@ -141,7 +141,7 @@ func (c *Client) pingError(ctx context.Context, addr string, err error) error {
 	switch {
 	case silent, ctx.Err() != nil:
 		return classified // names them all
-	case auth, answer, IsUnanswered(err):
+	case auth, answer, connectionFailed(err):
 		return fmt.Errorf("bootstrap server %s: %w", addr, classified)
 	default:
 		return &ListenerError{

@@ -336,8 +336,7 @@ func (e *ConfigError) Unwrap() error { return e.Err }
 // because it could not be reached or the connection broke. Whether the broker
 // has acted on the request is not known.
 func IsUnanswered(err error) bool {
-	_, op := errors.AsType[*net.OpError](err)
-	if op || errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, net.ErrClosed) {
+	if connectionFailed(err) {
 		return true
 	}
 	// Of the requests on a connection that breaks, kgo gives the first this error,
@@ -346,6 +345,12 @@ func IsUnanswered(err error) bool {
 	_, said := errors.AsType[*kerr.Error](err)
 	ne, ok := errors.AsType[net.Error](err)
 	return !said && !(ok && ne.Timeout()) && kgo.IsRetryableBrokerErr(err)
+}
+
+// connectionFailed reports whether err is that of a connection.
+func connectionFailed(err error) bool {
+	_, op := errors.AsType[*net.OpError](err)
+	return op || errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, net.ErrClosed)
 }
 
 // UnsupportedError says that this cluster cannot do what was asked, and which
