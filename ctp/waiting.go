@@ -3,6 +3,7 @@ package ctp
 import (
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -64,28 +65,17 @@ func (r *run) behindOpenTransaction(ctx context.Context) ([]string, error) {
 	if err != nil || len(partitions) == 0 {
 		return nil, err
 	}
-	var all []int32
-	for n := range partitions {
-		all = append(all, n)
-	}
-	slices.Sort(all)
-	ends, err := listOffsets(ctx, r.cl, r.opts.From, all, latestOffset)
-	if err != nil {
+	if err := readLogs(ctx, r.cl, r.opts.From, partitions); err != nil {
 		return nil, err
 	}
+	all := slices.Sorted(maps.Keys(partitions))
 	stable, err := listStableOffsets(ctx, r.cl, r.opts.From, all)
-	if err != nil {
-		return nil, err
-	}
-	firsts, err := listOffsets(ctx, r.cl, r.opts.From, all, earliestOffset)
 	if err != nil {
 		return nil, err
 	}
 	var out []string
 	for _, n := range all {
-		p := partitions[n]
-		p.first, p.end = firsts[n], ends[n]
-		if p.blocked(stable[n]) {
+		if p := partitions[n]; p.needsLog() && p.blocked(stable[n]) {
 			out = append(out, fmt.Sprintf("%s-%d from offset %d", r.opts.From, n, stable[n]))
 		}
 	}

@@ -128,8 +128,8 @@ func (r *Resolved) checkNoTLS() error {
 	if r.bool(TLS) || r.origins[TLS].Source != FromFlag {
 		return nil
 	}
-	for _, k := range []Key{TLSCA, TLSCert, TLSKey, TLSServerName, TLSSkipVerify} {
-		if o := r.origins[k]; o.Source == FromFlag && r.values[k] != false {
+	for _, k := range r.askForTLS() {
+		if o := r.origins[k]; o.Source == FromFlag {
 			return errorf("--"+o.Name, "is set, and --tls=false says not to connect by TLS").advise("leave out one of them")
 		}
 	}

@@ -165,7 +165,10 @@ func (in Input) misspelt() []string {
 	for _, kv := range in.Environ {
 		name, _, _ := strings.Cut(kv, "=")
 		key, ours := strings.CutPrefix(name, envPrefix)
-		if _, known := Find(Key(strings.ToLower(key))); !ours || known && key == strings.ToUpper(key) {
+		if !ours {
+			continue
+		}
+		if _, known := Find(Key(strings.ToLower(key))); known && key == strings.ToUpper(key) {
 			continue
 		}
 		if s, ok := nearest(key); ok && in.Getenv(s.Env()) == "" {
@@ -264,12 +267,21 @@ func (r *Resolved) wantsTLS() *bool {
 	if b, set := r.values[TLS].(bool); set {
 		return &b
 	}
-	for _, k := range []Key{TLSCA, TLSCert, TLSKey, TLSServerName, TLSSkipVerify} {
-		if v, set := r.values[k]; set && v != false {
-			return new(true)
-		}
+	if len(r.askForTLS()) > 0 {
+		return new(true)
 	}
 	return nil
+}
+
+// askForTLS returns the settings that make no sense without TLS.
+func (r *Resolved) askForTLS() []Key {
+	var out []Key
+	for _, k := range []Key{TLSCA, TLSCert, TLSKey, TLSServerName, TLSSkipVerify} {
+		if v, set := r.values[k]; set && v != false {
+			out = append(out, k)
+		}
+	}
+	return out
 }
 
 func (r *Resolved) text(k Key) string {
